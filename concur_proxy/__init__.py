@@ -1,0 +1,16 @@
+"""concur-proxy: admission control for fleets of LLM agents in front of their inference engines.
+
+Reading guide. One request goes from left to right, one control loop runs above it:
+
+    CONTROL   scrape -> signals -> window law -> gate.resize        (once a second, per backend)
+                                                  |
+    REQUEST   ingress -> identify -> gate (admit | hold | refuse) -> relay -> account -> metrics
+
+- ``model``, ``errors``: the nouns all others share.
+- ``core``, ``windows``, ``engines``: every decision, as plain functions of their input and ``now=``.
+- ``sim``: an engine in virtual time that drives the same gate and the same laws.
+- ``gateway``, ``control``, ``fleet``, ``observe``, ``admin``, ``bench``: sockets, clocks and libraries.
+- ``runtime``: puts them together; ``cli``: what a person types.
+"""
+
+__version__ = "0.1.0"

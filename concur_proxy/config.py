@@ -1,0 +1,147 @@
+"""The one settings tree: each setting, its bounds, its default and its help text stand here and nowhere else.
+
+Precedence: command line flags > ``CONCUR_...`` environment (``CONCUR_GATE__MAX_WAIT_S=60``) > YAML file > defaults.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+Seconds = Annotated[float, Field(ge=0, le=86_400)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """A part of the tree: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class EngineKind(StrEnum):
+    AUTO = "auto"
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    NONE = "none"
+
+
+class BackendSettings(Section):
+    url: str = Field(description="Base URL of the engine, e.g. http://10.0.0.5:8000.")
+    name: str | None = Field(None, max_length=64, description="Name in metrics and headers; default: host:port.")
+    kind: EngineKind = Field(EngineKind.AUTO, description="Which engine's metrics to expect; auto detects it.")
+    metrics_url: str | None = Field(None, description="Where its metrics are; default: the URL's /metrics.")
+    kv_tokens: int | None = Field(
+        None, ge=256, le=10**12, description="KV cache capacity in tokens, where the engine does not tell it."
+    )
+    api_key: SecretStr | None = Field(
+        None, description="Bearer token for the engine's own probes; requests keep the client's."
+    )
+
+
+class ServerSettings(Section):
+    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all.")
+    port: int = Field(8080, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
+    max_body_bytes: int = Field(32 << 20, ge=1024, le=1 << 30, description="Larger request bodies get 413.")
+    grace_s: Seconds = Field(30.0, description="After SIGTERM: how long running streams may still take.")
+    max_connections: int = Field(20_000, ge=1, le=1_000_000, description="Client connections at once.")
+    access_log: bool = Field(True, description="One line per request on stderr.")
+    admin_token: SecretStr | None = Field(
+        None, description="Token for management calls (Authorization: Bearer). Without it they work from loopback only."
+    )
+    extra_paths: tuple[str, ...] = Field(
+        (), description="Further paths to forward, exact or ending in /*. Engine development endpoints never."
+    )
+
+
+class UpstreamSettings(Section):
+    connect_timeout_s: Seconds = Field(5.0, description="To open a connection to an engine.")
+    first_byte_timeout_s: Seconds = Field(0.0, description="Until the first byte of a response; 0: no limit.")
+    idle_timeout_s: Seconds = Field(0.0, description="Between two reads of a response; 0: no limit.")
+    keepalive_s: Seconds = Field(
+        4.0, description="Idle connections are dropped after this; keep it below the engines' own 5 s."
+    )
+    max_connections: int = Field(4096, ge=1, le=100_000, description="Connections to one backend at once.")
+    request_usage: bool = Field(
+        True, description="Ask streaming engines for usage when the client did not, and take the extra event out again."
+    )
+
+
+class LawName(StrEnum):
+    UNLIMITED = "unlimited"
+    FIXED = "fixed"
+    AIMD = "aimd"
+
+
+class FixedSettings(Section):
+    window: float = Field(16, ge=1, le=1_000_000, description="Sessions that may be active on one backend.")
+
+
+class AimdSettings(Section):
+    alpha: float = Field(2.0, gt=0, le=1000, description="Sessions added per period while there is room.")
+    beta: float = Field(0.5, gt=0, lt=1, description="Factor of a cut.")
+    usage_low: Share = Field(0.2, description="KV usage below which the window grows.")
+    usage_high: Share = Field(0.5, description="KV usage above which a low hit rate means congestion.")
+    hit_rate_threshold: Share = Field(0.2, description="Hit rate below which a full cache means congestion.")
+    period_s: Seconds = Field(1.0, gt=0, description="Time between two changes.")
+
+
+class ControlSettings(Section):
+    law: LawName = Field(LawName.AIMD, description="The control law that moves the window.")
+    scrape_interval_s: float = Field(1.0, ge=0.05, le=60, description="Time between two reads of an engine's metrics.")
+    scrape_timeout_s: float = Field(2.0, ge=0.05, le=60, description="After this a scrape counts as failed.")
+    stale_after_s: float = Field(10.0, ge=0.5, le=3600, description="Older signals freeze the window.")
+    decay_after_s: float = Field(60.0, ge=1, le=86_400, description="Older signals let it decay to its warm start.")
+    window_min: float = Field(1, ge=1, le=1e12, description="Lower bound of any window, in the law's unit.")
+    window_max: float | None = Field(None, ge=1, le=1e12, description="Upper bound of any window; none: no bound.")
+    fixed: FixedSettings = Field(default_factory=FixedSettings, description="Parameters of the law `fixed`.")
+    aimd: AimdSettings = Field(default_factory=AimdSettings, description="Parameters of the law `aimd`.")
+
+
+class GateSettings(Section):
+    mode: Literal["enforce", "observe"] = Field(
+        "enforce", description="observe decides and reports, but holds nothing."
+    )
+    pause: Literal["lazy", "eager"] = Field(
+        "lazy", description="lazy: a session over a shrunk window passes while its context is still cached."
+    )
+    max_wait_s: float = Field(540, ge=0.1, le=86_400, description="Longest wait of a held turn before it is refused.")
+    force_after_max_wait: bool = Field(
+        False, description="Let a turn in after its longest wait instead of refusing it."
+    )
+    max_held: int = Field(20_000, ge=0, le=1_000_000, description="Held turns at once; more are refused with 429.")
+    lease_min_s: float = Field(30, ge=0.1, le=86_400, description="An idle session keeps its place at least this long.")
+    lease_max_s: float = Field(600, ge=0.1, le=86_400, description="An idle session keeps its place at most this long.")
+    max_sessions: int = Field(100_000, ge=100, le=10_000_000, description="Sessions remembered at once.")
+    retry_after_s: float = Field(2, ge=0, le=3600, description="What refused clients are told to wait.")
+
+
+class SessionSettings(Section):
+    headers: tuple[str, ...] = Field(
+        ("X-Session-ID",), max_length=16, description="Headers that name a session; the first that is present wins."
+    )
+
+
+class LogSettings(Section):
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe lines to write.")
+    format: Literal["text", "json"] = Field("text", description="Lines for people or for machines.")
+
+
+class Settings(Section):
+    """Everything that can be set."""
+
+    backends: tuple[BackendSettings, ...] = Field((), description="The engines. At least one is needed to serve.")
+    server: ServerSettings = Field(default_factory=ServerSettings, description="The listening side.")
+    upstream: UpstreamSettings = Field(default_factory=UpstreamSettings, description="The side towards the engines.")
+    control: ControlSettings = Field(
+        default_factory=ControlSettings, description="The window and the law that moves it."
+    )
+    gate: GateSettings = Field(default_factory=GateSettings, description="Admission.")
+    sessions: SessionSettings = Field(default_factory=SessionSettings, description="How sessions are recognised.")
+    log: LogSettings = Field(default_factory=LogSettings, description="Logging.")
+
+
+def load(path: str | None = None, *, flags: dict[str, Any] | None = None) -> Settings:
+    """Return the settings of file, environment and flags together; raise ``ConfigError`` that names key, value and range."""
+    raise NotImplementedError

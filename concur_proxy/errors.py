@@ -1,0 +1,111 @@
+"""One tree of errors. Each knows what a client is told: HTTP status, OpenAI ``code`` and ``type``, and when to retry.
+
+Expected results of decisions are values (``model.Refused``); these are for what goes wrong at the edge.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ConcurError(Exception):
+    """Anything that concur-proxy reports by itself, with a message that names the place and the remedy."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal_error"
+    type: ClassVar[str] = "server_error"
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = retry_after_s
+        self.param = param
+
+
+class ConfigError(ConcurError):
+    """A setting that cannot be used; the message has the key's path, the value and what is allowed."""
+
+    code = "config_error"
+
+
+class RequestError(ConcurError):
+    """The client sent something that cannot be served."""
+
+    status = 400
+    code = "invalid_request"
+    type = "invalid_request_error"
+
+
+class BodyTooLargeError(RequestError):
+    status = 413
+    code = "body_too_large"
+
+
+class UnknownPathError(RequestError):
+    status = 404
+    code = "unknown_path"
+
+
+class MethodNotAllowedError(RequestError):
+    status = 405
+    code = "method_not_allowed"
+
+
+class ModelNotFoundError(RequestError):
+    status = 404
+    code = "model_not_found"
+
+
+class NotAuthorizedError(RequestError):
+    status = 401
+    code = "invalid_admin_token"
+    type = "authentication_error"
+
+
+class ForbiddenError(RequestError):
+    status = 403
+    code = "forbidden"
+    type = "permission_error"
+
+
+class UnsupportedError(RequestError):
+    status = 501
+    code = "not_supported"
+
+
+class TurnRefusedError(ConcurError):
+    """The gate does not let the turn in now."""
+
+    status = 503
+    code = "queue_timeout"
+    type = "overloaded_error"
+
+
+class QueueTimeoutError(TurnRefusedError):
+    pass
+
+
+class QueueFullError(TurnRefusedError):
+    status = 429
+    code = "queue_full"
+    type = "rate_limit_error"
+
+
+class NoBackendError(TurnRefusedError):
+    code = "no_backend"
+
+
+class ShuttingDownError(TurnRefusedError):
+    code = "shutting_down"
+
+
+class BackendError(ConcurError):
+    """The engine failed in the middle of a turn."""
+
+    status = 502
+    code = "backend_error"
+
+
+class BackendTimeoutError(BackendError):
+    status = 504
+    code = "backend_timeout"

@@ -1,0 +1,77 @@
+"""The contract between the gate and the laws that move its window.
+
+Once per control period, per backend, the loop hands a law what the engine says (``Signals``) and what the gate sees
+(``WindowView``) and gets a ``Verdict``. Laws also see every finished turn. They know no clock and keep no session.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from concur_proxy.model import Signals, TurnRecord
+
+
+class Unit(enum.Enum):
+    """What a window counts."""
+
+    SESSIONS = "sessions"
+    TOKENS = "tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowView:
+    """One backend as the gate sees it at the moment of an update."""
+
+    window: float
+    """The window in force, in the law's unit; infinite for ``unlimited``."""
+    minimum: float
+    maximum: float
+    active: int
+    """Sessions that hold a place: running and idle."""
+    running: int
+    held: int
+    """Turns that wait in the pool of this backend."""
+    bound: bool
+    """The window has kept a turn waiting at some time since the last update: growth would be used (invariant 5)."""
+    footprint_tokens: float
+    """Tokens that active sessions occupy, shared prefixes counted once."""
+    typical_footprint_tokens: float | None
+    """Mean footprint of an active session; None before the first."""
+    records_age_s: float
+    """Seconds since the last finished turn; infinite before the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The law's answer: the window from now on, whether it is a hard limit, and why, in one sentence for a person."""
+
+    window: float
+    reason: str
+    hard: bool = False
+    """A hard limit holds every turn over it, warm or not (preemptions, the engine's own 429/503)."""
+
+
+class Law(Protocol):
+    """A control law. ``update`` is called about once a second; a law states its own period and ignores calls in between."""
+
+    name: ClassVar[str]
+    unit: ClassVar[Unit]
+
+    def start(self, *, capacity_tokens: float | None, typical_footprint_tokens: float | None) -> float:
+        """Return the first window (warm start), before anything has been seen."""
+        ...
+
+    def observe(self, record: TurnRecord, *, now: float) -> None:
+        """Take in a finished turn."""
+        ...
+
+    def update(self, signals: Signals, view: WindowView, *, now: float) -> Verdict:
+        """Return the window from now on."""
+        ...
+
+    def snapshot(self) -> Mapping[str, object]:
+        """Return what the law knows, for ``GET /concur/status``."""
+        ...

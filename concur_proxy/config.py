@@ -95,8 +95,8 @@ class ControlSettings(Section):
     decay_after_s: float = Field(60.0, ge=1, le=86_400, description="Older signals let it decay to its warm start.")
     window_min: float = Field(1, ge=1, le=1e12, description="Lower bound of any window, in the law's unit.")
     window_max: float | None = Field(None, ge=1, le=1e12, description="Upper bound of any window; none: no bound.")
-    fixed: FixedSettings = Field(default_factory=FixedSettings, description="Parameters of the law `fixed`.")
-    aimd: AimdSettings = Field(default_factory=AimdSettings, description="Parameters of the law `aimd`.")
+    fixed: FixedSettings = Field(default=FixedSettings(), description="Parameters of the law `fixed`.")
+    aimd: AimdSettings = Field(default=AimdSettings(), description="Parameters of the law `aimd`.")
 
 
 class GateSettings(Section):
@@ -132,16 +132,16 @@ class Settings(Section):
     """Everything that can be set."""
 
     backends: tuple[BackendSettings, ...] = Field((), description="The engines. At least one is needed to serve.")
-    server: ServerSettings = Field(default_factory=ServerSettings, description="The listening side.")
-    upstream: UpstreamSettings = Field(default_factory=UpstreamSettings, description="The side towards the engines.")
+    server: ServerSettings = Field(default=ServerSettings(), description="The listening side.")
+    upstream: UpstreamSettings = Field(default=UpstreamSettings(), description="The side towards the engines.")
     control: ControlSettings = Field(
         default_factory=ControlSettings, description="The window and the law that moves it."
     )
-    gate: GateSettings = Field(default_factory=GateSettings, description="Admission.")
-    sessions: SessionSettings = Field(default_factory=SessionSettings, description="How sessions are recognised.")
-    log: LogSettings = Field(default_factory=LogSettings, description="Logging.")
+    gate: GateSettings = Field(default=GateSettings(), description="Admission.")
+    sessions: SessionSettings = Field(default=SessionSettings(), description="How sessions are recognised.")
+    log: LogSettings = Field(default=LogSettings(), description="Logging.")
 
 
 def load(path: str | None = None, *, flags: dict[str, Any] | None = None) -> Settings:
-    """Return the settings of file, environment and flags together; raise ``ConfigError`` that names key, value and range."""
+    """Return the settings of file, environment and flags; raise ``ConfigError`` that names key, value and range."""
     raise NotImplementedError

@@ -18,7 +18,7 @@ PoolId = NewType("PoolId", str)
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """One agent's run. ``namespace`` is a digest of the API key that opened it: the same id under another key differs."""
+    """One agent's run. ``namespace`` is a digest of the API key that opened it: one id under two keys is two sessions."""
 
     namespace: str
     id: str
@@ -52,7 +52,7 @@ class TurnFacts:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the engine reported for one turn. ``cached_tokens`` is None where the engine leaves it out: unknown, not zero."""
+    """What the engine reported for one turn. ``cached_tokens`` is None where the engine does not tell: unknown, not 0."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -152,7 +152,7 @@ class BackendEvent(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What one backend looks like now. None means unknown: an engine that does not tell, or nothing seen yet; never zero.
+    """What one backend looks like now. None means unknown, never zero: an engine that does not tell, or nothing seen.
 
     Rates and deltas are over the interval between the two newest samples.
     """

@@ -55,7 +55,7 @@ class Verdict:
 
 
 class Law(Protocol):
-    """A control law. ``update`` is called about once a second; a law states its own period and ignores calls in between."""
+    """A control law. ``update`` is called about once a second; a law ignores calls within its own stated period."""
 
     name: ClassVar[str]
     unit: ClassVar[Unit]

@@ -1,23 +1,67 @@
 """The one settings tree: each setting, its bounds, its default and its help text stand here and nowhere else.
 
-Precedence: command line flags > ``CONCUR_...`` environment (``CONCUR_GATE__MAX_WAIT_S=60``) > YAML file > defaults.
+``config_load`` fills it. Precedence: command line flags > ``CONCUR_...`` environment (``CONCUR_GATE__MAX_WAIT_S=60``)
+> YAML file > defaults.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, Self, TypeVar, get_args
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-Seconds = Annotated[float, Field(ge=0, le=86_400)]
-Share = Annotated[float, Field(ge=0, le=1)]
+from concur_proxy.config_types import (
+    BackendName,
+    BackendUrl,
+    HeaderName,
+    MetricsUrl,
+    PathPattern,
+    Seconds,
+    Secret,
+    Share,
+)
+from concur_proxy.model import BackendId
+
+SectionT = TypeVar("SectionT", bound="Section")
 
 
 class Section(BaseModel):
     """A part of the tree: unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _a_truth_value_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        """YAML reads ``yes`` and ``on`` as true, which Python counts as 1."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and annotation is not bool and bool not in get_args(annotation):
+            raise ValueError("is true or false, which this setting is not")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _an_empty_section_is_all_defaults(cls, value: object) -> object:
+        """A YAML section whose lines are all commented out reads as null."""
+        return {} if value is None else value
+
+
+def _ordered(section: SectionT, low: str, high: str) -> SectionT:
+    """Refuse a section whose ``low`` is above its ``high``; None means no bound."""
+    least, most = getattr(section, low), getattr(section, high)
+    if most is not None and least > most:
+        raise ValueError(f"{low} = {least:g} must not be above {high} = {most:g}")
+    return section
 
 
 class EngineKind(StrEnum):
@@ -28,16 +72,37 @@ class EngineKind(StrEnum):
 
 
 class BackendSettings(Section):
-    url: str = Field(description="Base URL of the engine, e.g. http://10.0.0.5:8000.")
-    name: str | None = Field(None, max_length=64, description="Name in metrics and headers; default: host:port.")
+    url: BackendUrl = Field(description="Base URL of the engine: http://10.0.0.5:8000, https://... or unix:/path.")
+    name: BackendName | None = Field(None, description="Name in metrics and headers; default: host:port.")
     kind: EngineKind = Field(EngineKind.AUTO, description="Which engine's metrics to expect; auto detects it.")
-    metrics_url: str | None = Field(None, description="Where its metrics are; default: the URL's /metrics.")
+    metrics_url: MetricsUrl | None = Field(None, description="Where its metrics are; default: the URL's /metrics.")
     kv_tokens: int | None = Field(
         None, ge=256, le=10**12, description="KV cache capacity in tokens, where the engine does not tell it."
     )
-    api_key: SecretStr | None = Field(
+    api_key: Secret | None = Field(
         None, description="Bearer token for the engine's own probes; requests keep the client's."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_bare_url_is_enough(cls, value: object) -> object:
+        return {"url": value} if isinstance(value, str) else value
+
+    @property
+    def id(self) -> BackendId:
+        """The name, or what stands for the host in the URL."""
+        return BackendId(self.name or urlsplit(self.url).netloc or self.url.removeprefix("unix:"))
+
+
+def _distinct(backends: tuple[BackendSettings, ...]) -> tuple[BackendSettings, ...]:
+    for attribute in ("url", "id"):
+        seen: set[str] = set()
+        for backend in backends:
+            value = getattr(backend, attribute)
+            if value in seen:
+                raise ValueError(f"has two entries with the {'name' if attribute == 'id' else 'url'} {value}")
+            seen.add(value)
+    return backends
 
 
 class ServerSettings(Section):
@@ -47,10 +112,10 @@ class ServerSettings(Section):
     grace_s: Seconds = Field(30.0, description="After SIGTERM: how long running streams may still take.")
     max_connections: int = Field(20_000, ge=1, le=1_000_000, description="Client connections at once.")
     access_log: bool = Field(True, description="One line per request on stderr.")
-    admin_token: SecretStr | None = Field(
+    admin_token: Secret | None = Field(
         None, description="Token for management calls (Authorization: Bearer). Without it they work from loopback only."
     )
-    extra_paths: tuple[str, ...] = Field(
+    extra_paths: tuple[PathPattern, ...] = Field(
         (), description="Further paths to forward, exact or ending in /*. Engine development endpoints never."
     )
 
@@ -86,6 +151,10 @@ class AimdSettings(Section):
     hit_rate_threshold: Share = Field(0.2, description="Hit rate below which a full cache means congestion.")
     period_s: Seconds = Field(1.0, gt=0, description="Time between two changes.")
 
+    @model_validator(mode="after")
+    def _low_below_high(self) -> Self:
+        return _ordered(self, "usage_low", "usage_high")
+
 
 class ControlSettings(Section):
     law: LawName = Field(LawName.AIMD, description="The control law that moves the window.")
@@ -97,6 +166,10 @@ class ControlSettings(Section):
     window_max: float | None = Field(None, ge=1, le=1e12, description="Upper bound of any window; none: no bound.")
     fixed: FixedSettings = Field(default=FixedSettings(), description="Parameters of the law `fixed`.")
     aimd: AimdSettings = Field(default=AimdSettings(), description="Parameters of the law `aimd`.")
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> Self:
+        return _ordered(_ordered(self, "window_min", "window_max"), "stale_after_s", "decay_after_s")
 
 
 class GateSettings(Section):
@@ -116,9 +189,13 @@ class GateSettings(Section):
     max_sessions: int = Field(100_000, ge=100, le=10_000_000, description="Sessions remembered at once.")
     retry_after_s: float = Field(2, ge=0, le=3600, description="What refused clients are told to wait.")
 
+    @model_validator(mode="after")
+    def _leases_in_order(self) -> Self:
+        return _ordered(self, "lease_min_s", "lease_max_s")
+
 
 class SessionSettings(Section):
-    headers: tuple[str, ...] = Field(
+    headers: tuple[HeaderName, ...] = Field(
         ("X-Session-ID",), max_length=16, description="Headers that name a session; the first that is present wins."
     )
 
@@ -131,7 +208,9 @@ class LogSettings(Section):
 class Settings(Section):
     """Everything that can be set."""
 
-    backends: tuple[BackendSettings, ...] = Field((), description="The engines. At least one is needed to serve.")
+    backends: Annotated[tuple[BackendSettings, ...], AfterValidator(_distinct)] = Field(
+        (), description="The engines. At least one is needed to serve."
+    )
     server: ServerSettings = Field(default=ServerSettings(), description="The listening side.")
     upstream: UpstreamSettings = Field(default=UpstreamSettings(), description="The side towards the engines.")
     control: ControlSettings = Field(
@@ -140,8 +219,3 @@ class Settings(Section):
     gate: GateSettings = Field(default=GateSettings(), description="Admission.")
     sessions: SessionSettings = Field(default=SessionSettings(), description="How sessions are recognised.")
     log: LogSettings = Field(default=LogSettings(), description="Logging.")
-
-
-def load(path: str | None = None, *, flags: dict[str, Any] | None = None) -> Settings:
-    """Return the settings of file, environment and flags; raise ``ConfigError`` that names key, value and range."""
-    raise NotImplementedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concur_proxy.config_docs import render_example, render_reference
+from concur_proxy.config.pages import render_example, render_reference
 
 ROOT = Path(__file__).parents[1]
 START, END = "<!-- generated: settings -->\n", "<!-- end -->\n"

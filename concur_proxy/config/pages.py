@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from concur_proxy.config import BackendSettings, Section, Settings
-from concur_proxy.config_text import FLAGS, Setting, allowed, default, kind, section_of, settings
+from concur_proxy.config.tree import BackendSettings, Section, Settings
+from concur_proxy.config.words import FLAGS, Setting, allowed, default, kind, section_of, settings
 
 _PREAMBLE = """\
 # Every setting of concur-proxy with its default. Take what you need: a file with `backends` alone is complete.

@@ -9,8 +9,8 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from concur_proxy.config import BackendSettings, Section, Settings
-from concur_proxy.config_text import allowed, bare, kind, section_of, settings
+from concur_proxy.config.tree import BackendSettings, Section, Settings
+from concur_proxy.config.words import allowed, bare, kind, section_of, settings
 
 Loc = tuple[int | str, ...]
 

@@ -1,6 +1,6 @@
 """The one settings tree: each setting, its bounds, its default and its help text stand here and nowhere else.
 
-``config_load`` fills it. Precedence: command line flags > ``CONCUR_...`` environment (``CONCUR_GATE__MAX_WAIT_S=60``)
+``config.load`` fills it. Precedence: command line flags > ``CONCUR_...`` environment (``CONCUR_GATE__MAX_WAIT_S=60``)
 > YAML file > defaults.
 """
 
@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from concur_proxy.config_types import (
+from concur_proxy.config.types import (
     BackendName,
     BackendUrl,
     HeaderName,

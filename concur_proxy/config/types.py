@@ -1,4 +1,4 @@
-"""Types of single settings: what a URL, a secret, a header name or a path may look like. The tree is in ``config``."""
+"""Types of single settings: what a URL, a secret, a header name or a path may look like. The tree is in ``tree``."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-from concur_proxy.config import Settings
-from concur_proxy.config_problems import Loc, describe, dotted, stray_variables
-from concur_proxy.config_text import FLAGS
+from concur_proxy.config.problems import Loc, describe, dotted, stray_variables
+from concur_proxy.config.tree import Settings
+from concur_proxy.config.words import FLAGS
 from concur_proxy.errors import ConfigError
 
 
@@ -104,7 +104,7 @@ def _not_yaml(path: Path, error: yaml.YAMLError) -> str:
 def _note_lines(node: yaml.Node | None, loc: Loc, path: Path, sources: dict[Loc, str], seen: set[int]) -> Iterator[str]:
     """Note the line of every key, and yield a problem for each that is given twice (YAML would drop the first).
 
-    Runs before construction, which folds merged keys (``<<``) in. ``seen`` ends the walk at aliases, even circular ones.
+    Runs before construction, which folds merged keys (``<<``) in. ``seen`` ends the walk at aliases, even circular.
     """
     if id(node) in seen:
         return

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from concur_proxy.config import BackendSettings, Section, Settings
+from concur_proxy.config.tree import BackendSettings, Section, Settings
 
 FLAGS = {
     "backends": "--backend",

@@ -1,0 +1,37 @@
+"""The settings: the ``tree`` with its bounds and help texts, how to ``load`` it, and the texts made from it.
+
+``types`` check single values, ``problems`` says what is wrong, ``words`` and ``pages`` describe the tree to people.
+Loading is not imported here: whoever only reads settings needs neither YAML nor the environment.
+"""
+
+from concur_proxy.config.tree import (
+    AimdSettings,
+    BackendSettings,
+    ControlSettings,
+    EngineKind,
+    FixedSettings,
+    GateSettings,
+    LawName,
+    LogSettings,
+    Section,
+    ServerSettings,
+    SessionSettings,
+    Settings,
+    UpstreamSettings,
+)
+
+__all__ = [
+    "AimdSettings",
+    "BackendSettings",
+    "ControlSettings",
+    "EngineKind",
+    "FixedSettings",
+    "GateSettings",
+    "LawName",
+    "LogSettings",
+    "Section",
+    "ServerSettings",
+    "SessionSettings",
+    "Settings",
+    "UpstreamSettings",
+]

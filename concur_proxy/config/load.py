@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-from concur_proxy.config.problems import Loc, describe, dotted, stray_variables
+from concur_proxy.config.problems import Loc, describe, dotted, place, stray_variables
 from concur_proxy.config.tree import Settings
 from concur_proxy.config.words import FLAGS
 from concur_proxy.errors import ConfigError
@@ -32,7 +32,7 @@ def load(path: str | Path | None = None, *, flags: Mapping[str, Any] | None = No
     try:
         settings = Settings.model_validate(_merged([layer.data for layer in layers]))
     except ValidationError as error:
-        problems += [describe(detail, _source(layers, detail["loc"])) for detail in error.errors()]
+        problems += [describe(detail, _source(layers, place(detail))) for detail in error.errors()]
     if settings is None or problems:
         raise ConfigError(_message(problems))
     return settings
@@ -115,8 +115,8 @@ def _note_lines(node: yaml.Node | None, loc: Loc, path: Path, sources: dict[Loc,
         children = [(key.value, key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
     else:
         return
-    for key, place, child in children:
-        here, source = (*loc, key), f"{path}:{place.start_mark.line + 1}"
+    for key, start, child in children:
+        here, source = (*loc, key), f"{path}:{start.start_mark.line + 1}"
         if here in sources:
             yield f"{source}: {dotted(here)}: is given twice, first in {sources[here]}"
         sources[here] = source

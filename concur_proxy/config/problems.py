@@ -23,9 +23,15 @@ def dotted(loc: Loc) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
 
 
+def place(detail: ErrorDetails) -> Loc:
+    """Return where a problem is. Keys that YAML reads as numbers or truth values become texts again."""
+    *around, last = detail["loc"]
+    return (*around, str(last)) if detail["type"] == "invalid_key" else detail["loc"]
+
+
 def describe(detail: ErrorDetails, source: str | None) -> str:
     """Return one problem: source, key, value, and what is allowed."""
-    loc = detail["loc"]
+    loc = place(detail)
     section, field = _find(loc)
     what = _complaint(detail, section, field)
     value = f" = {detail['input']!r}" if _may_be_shown(detail, field) else ""
@@ -33,7 +39,7 @@ def describe(detail: ErrorDetails, source: str | None) -> str:
 
 
 def _complaint(detail: ErrorDetails, section: type[Section], field: FieldInfo | None) -> str:
-    if detail["type"] == "extra_forbidden":
+    if detail["type"] in {"extra_forbidden", "invalid_key"}:
         return _unknown(str(detail["loc"][-1]), section)
     if detail["type"] == "missing":
         return "is required"

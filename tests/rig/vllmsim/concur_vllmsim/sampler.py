@@ -1,0 +1,47 @@
+"""Which tokens the simulated model says.
+
+Free text is drawn from the model's safe words, so that it comes back to the very same ids when a client sends it in the
+next turn. Under a grammar (tool calls, JSON schemas) it heads for the end: a model that draws at random never closes a string.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+CLOSERS = ("}", "]", '"', ",", ":")
+OPEN_STRING = 0.5
+"""A grammar that allows this share of the vocabulary stands inside free text."""
+CLOSE_STRING = 0.25
+"""Chance to leave free text at each token: strings of three words or so."""
+
+
+class Sampler:
+    def __init__(self, *, words: Sequence[int], closers: Sequence[int], end: int, end_probability: float, seed: int) -> None:
+        self._words = list(words)
+        self._closers = list(closers)
+        self._end = end
+        self._end_probability = end_probability
+        self._random = random.Random(seed)
+
+    def free(self) -> int:
+        if self._end_probability and self._random.random() < self._end_probability:
+            return self._end
+        return self._words[int(self._random.random() * len(self._words))]
+
+    def guided(self, row: np.ndarray) -> int:
+        """A token that the grammar allows; ``row`` has one bit per token id, lowest first."""
+        allowed = np.unpackbits(row.view(np.uint8), bitorder="little")
+        if allowed[self._end]:
+            return self._end
+        if allowed.mean() >= OPEN_STRING and self._random.random() >= CLOSE_STRING:
+            word = self._words[int(self._random.random() * len(self._words))]
+            if allowed[word]:
+                return word
+        for token in self._closers:
+            if allowed[token]:
+                return token
+        choices = np.flatnonzero(allowed)
+        return int(choices[int(self._random.random() * len(choices))])

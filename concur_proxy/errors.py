@@ -56,6 +56,17 @@ class ModelNotFoundError(RequestError):
     code = "model_not_found"
 
 
+class InvalidSettingError(RequestError):
+    """A change at run time that cannot be made; the message is like that of a ``ConfigError``."""
+
+    code = "invalid_setting"
+
+
+class SessionNotFoundError(RequestError):
+    status = 404
+    code = "session_not_found"
+
+
 class NotAuthorizedError(RequestError):
     status = 401
     code = "invalid_admin_token"

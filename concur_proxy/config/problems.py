@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
@@ -25,22 +25,22 @@ def dotted(loc: Loc) -> str:
 
 def place(detail: ErrorDetails) -> Loc:
     """Return where a problem is. Keys that YAML reads as numbers or truth values become texts again."""
-    *around, last = detail["loc"]
-    return (*around, str(last)) if detail["type"] == "invalid_key" else detail["loc"]
+    loc = detail["loc"]
+    return (*loc[:-1], str(loc[-1])) if detail["type"] == "invalid_key" else loc
 
 
-def describe(detail: ErrorDetails, source: str | None) -> str:
-    """Return one problem: source, key, value, and what is allowed."""
+def describe(detail: ErrorDetails, source: str | None, *, root: type[Section] = Settings) -> str:
+    """Return one problem with a section of the kind ``root``: source, key, value, and what is allowed."""
     loc = place(detail)
-    section, field = _find(loc)
-    what = _complaint(detail, section, field)
+    section, field = _find(loc, root)
     value = f" = {detail['input']!r}" if _may_be_shown(detail, field) else ""
-    return f"{source}: {dotted(loc)}{value}: {what}" if source else f"{dotted(loc)}{value}: {what}"
+    key = f"{dotted(loc)}{value}"
+    return ": ".join(filter(None, [source, key, _complaint(detail, section, field)]))
 
 
 def _complaint(detail: ErrorDetails, section: type[Section], field: FieldInfo | None) -> str:
     if detail["type"] in {"extra_forbidden", "invalid_key"}:
-        return _unknown(str(detail["loc"][-1]), section)
+        return unknown_key(str(detail["loc"][-1]), section.model_fields)
     if detail["type"] == "missing":
         return "is required"
     if detail["type"] == "value_error":
@@ -62,18 +62,20 @@ def _requirement(word: str, limits: str) -> str:
     return f"a {word}, {limits}" if limits else f"a {word}"
 
 
-def _unknown(key: str, section: type[Section]) -> str:
-    if match := difflib.get_close_matches(key, section.model_fields, n=1):
+def unknown_key(key: str, names: Iterable[str]) -> str:
+    """Return what to say of a key that is none of ``names``."""
+    names = list(names)
+    if match := difflib.get_close_matches(key, names, n=1):
         return f"unknown key; did you mean {match[0]}?"
     elsewhere = [setting.path for setting in settings() if setting.key == key]
     if elsewhere:
         return f"unknown key here; did you mean {' or '.join(elsewhere)}?"
-    return "unknown key; allowed here: " + ", ".join(section.model_fields)
+    return "unknown key; allowed here: " + ", ".join(names)
 
 
-def _find(loc: Loc) -> tuple[type[Section], FieldInfo | None]:
+def _find(loc: Loc, root: type[Section]) -> tuple[type[Section], FieldInfo | None]:
     """Return the section that ``loc`` is in and its field; no field for an unknown key."""
-    section: type[Section] = Settings
+    section = root
     field: FieldInfo | None = None
     for part in loc:
         if isinstance(part, int):

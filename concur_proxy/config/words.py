@@ -89,12 +89,7 @@ def default(field: FieldInfo) -> str:
     """Return the default as YAML; ``required`` where there is none."""
     if field.is_required():
         return "required"
-    value = field.get_default(call_default_factory=True)
-    if isinstance(value, StrEnum):
-        return value.value
-    if isinstance(value, tuple):
-        return json.dumps(list(value))
-    return _plain(value)
+    return _value(field.get_default(call_default_factory=True))
 
 
 _BOUNDS = {
@@ -138,3 +133,27 @@ def _kind(annotation: Any) -> str:
     if get_origin(annotation) is tuple:
         return "list of backends" if get_args(annotation)[0] is BackendSettings else "list of texts"
     return _WORDS[annotation]
+
+
+def differences(loaded: Settings) -> list[tuple[str, str]]:
+    """Return key and value of every setting that is not at its default; secrets as stars."""
+    return list(_differences(loaded, Settings(), ""))
+
+
+def _differences(section: Section, usual: Section | None, prefix: str) -> Iterator[tuple[str, str]]:
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        default_value = getattr(usual, name) if usual else field.get_default()
+        if isinstance(value, Section):
+            yield from _differences(value, default_value, f"{prefix}{name}.")
+        elif name == "backends":
+            for number, backend in enumerate(value):
+                yield from _differences(backend, None, f"backends[{number}].")
+        elif value != default_value:
+            yield f"{prefix}{name}", _value(value)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, SecretStr):
+        return "********"
+    return json.dumps(list(value)) if isinstance(value, tuple) else _plain(value)

@@ -1,0 +1,111 @@
+"""What may change while the proxy runs: a flat view of ``control`` and ``gate``, checked by the settings tree itself.
+
+Names and bounds are those of the tree; only the bounds of the window take a share of the present window, too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from concur_proxy.config import ControlSettings, GateSettings, Section, Settings
+from concur_proxy.config.problems import describe, unknown_key
+from concur_proxy.errors import InvalidSettingError
+from concur_proxy.windows.base import WindowView
+
+CONTROL = ("law", "window_min", "window_max", "fixed", "aimd")
+GATE = (
+    "mode",
+    "pause",
+    "max_wait_s",
+    "force_after_max_wait",
+    "max_held",
+    "lease_min_s",
+    "lease_max_s",
+    "retry_after_s",
+)
+BOUNDS = ("window_min", "window_max")
+
+SectionT = TypeVar("SectionT", bound=Section)
+
+_SHARE = re.compile(r"(\d{1,4}(?:\.\d+)?)%")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The settings from now on, and bounds given as shares: 0.5 for ``"50%"``."""
+
+    settings: Settings
+    names: frozenset[str]
+    """What the caller named; everything else stays as it is."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+
+def changeable(settings: Settings) -> dict[str, Any]:
+    """Return what may change, with its values now."""
+    control, gate = settings.control.model_dump(mode="json"), settings.gate.model_dump(mode="json")
+    return {name: control[name] for name in CONTROL} | {name: gate[name] for name in GATE}
+
+
+def read_change(body: Any, now: Settings) -> Change:
+    """Check a patch against the tree; raise ``InvalidSettingError`` with everything that is wrong with it."""
+    if not isinstance(body, dict) or not body:
+        raise InvalidSettingError('Give the settings to change as a JSON object, such as {"window_max": "50%"}.')
+    problems = [f"{key}: {unknown_key(key, (*CONTROL, *GATE))}" for key in body if key not in (*CONTROL, *GATE)]
+    shares = {name: _share(body[name]) for name in BOUNDS if _is_share(body.get(name))}
+    given = {name: value for name, value in body.items() if name not in shares}
+    control = _section(now.control, {name: given[name] for name in CONTROL if name in given}, problems)
+    gate = _section(now.gate, {name: given[name] for name in GATE if name in given}, problems)
+    if problems:
+        raise InvalidSettingError("; ".join(problems))
+    settings = now.model_copy(update={"control": control, "gate": gate})
+    return Change(settings, frozenset(body), shares)
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, str) and _SHARE.fullmatch(value) is not None
+
+
+def _share(value: str) -> float:
+    return float(value.removesuffix("%")) / 100
+
+
+def _section(now: SectionT, patch: dict[str, Any], problems: list[str]) -> SectionT:
+    """Return the section with ``patch`` laid over it; add to ``problems`` what the tree refuses."""
+    values = now.model_dump()
+    for name, value in patch.items():
+        inner = isinstance(values[name], dict) and isinstance(value, dict)
+        values[name] = {**values[name], **value} if inner else value
+    try:
+        return type(now).model_validate(values)
+    except ValidationError as error:
+        problems += [describe(detail, None, root=type(now)) for detail in error.errors()]
+        return now
+
+
+def bounds(change: Change, view: WindowView) -> tuple[float, float]:
+    """Return minimum and maximum of one backend's window; shares are of its window, or of what is active if none."""
+    base = view.window if math.isfinite(view.window) else float(view.active)
+    control = change.settings.control
+    least, most = control.window_min, math.inf if control.window_max is None else control.window_max
+    if "window_min" in change.shares:
+        least = max(1.0, base * change.shares["window_min"])
+    if "window_max" in change.shares:
+        most = max(1.0, base * change.shares["window_max"])
+    return min(least, most), most
+
+
+def change_schema() -> dict[str, Any]:
+    """Return the JSON schema of a patch, for the OpenAPI page."""
+    control, gate = ControlSettings.model_json_schema(), GateSettings.model_json_schema()
+    properties = {name: control["properties"][name] for name in CONTROL}
+    properties |= {name: gate["properties"][name] for name in GATE}
+    share = {"type": "string", "pattern": f"^{_SHARE.pattern}$", "examples": ["50%"]}
+    for name in BOUNDS:
+        properties[name] = {"anyOf": [properties[name], share], "description": properties[name]["description"]}
+    return {"type": "object", "additionalProperties": False, "properties": properties, "$defs": control["$defs"]}

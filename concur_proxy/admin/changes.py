@@ -102,10 +102,19 @@ def bounds(change: Change, view: WindowView) -> tuple[float, float]:
 
 def change_schema() -> dict[str, Any]:
     """Return the JSON schema of a patch, for the OpenAPI page."""
-    control, gate = ControlSettings.model_json_schema(), GateSettings.model_json_schema()
-    properties = {name: control["properties"][name] for name in CONTROL}
-    properties |= {name: gate["properties"][name] for name in GATE}
+    properties = _properties(ControlSettings, CONTROL) | _properties(GateSettings, GATE)
     share = {"type": "string", "pattern": f"^{_SHARE.pattern}$", "examples": ["50%"]}
     for name in BOUNDS:
         properties[name] = {"anyOf": [properties[name], share], "description": properties[name]["description"]}
-    return {"type": "object", "additionalProperties": False, "properties": properties, "$defs": control["$defs"]}
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _properties(section: type[Section], names: tuple[str, ...]) -> dict[str, Any]:
+    schema = section.model_json_schema()
+    return {name: _inline(schema["properties"][name], schema.get("$defs", {})) for name in names}
+
+
+def _inline(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """Put a referenced definition in place; references of a part mean nothing in a larger document."""
+    reference = schema.get("$ref", "").rpartition("/")[2]
+    return {**definitions[reference], **{k: v for k, v in schema.items() if k != "$ref"}} if reference else schema

@@ -1,0 +1,151 @@
+"""The management API: look at the proxy, change it while it runs, end sessions. Its own page is at /concur/docs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse, JSONResponse
+from pydantic import SecretStr
+
+from concur_proxy import __version__
+from concur_proxy.admin.changes import change_schema, changeable, read_change
+from concur_proxy.admin.guard import Guard, bearer
+from concur_proxy.admin.port import AdminPort
+from concur_proxy.admin.reports import Ended, Released, SessionList, SessionState, StatusReport
+from concur_proxy.errors import BodyTooLargeError, ConcurError, RequestError, SessionNotFoundError
+
+TITLE = "concur-proxy management"
+DOCS, SCHEMA = "/concur/docs", "/concur/openapi.json"
+LARGEST_BODY = 64 * 1024
+"""Bytes; a whole configuration has two thousand."""
+
+NamespaceOf = Callable[[str | None], str]
+"""Makes the namespace of sessions from the API key that opens them."""
+
+
+def install(app: FastAPI, port: AdminPort, *, token: SecretStr | None, namespace_of: NamespaceOf) -> None:
+    """Add the API, its page and its errors to ``app``."""
+    guard = Guard(token.get_secret_value() if token is not None else None)
+    router = APIRouter()
+    _add_management(router, port, guard)
+    _add_session_ends(router, port, guard, namespace_of)
+    _add_pages(router)
+    app.include_router(router)
+    app.add_exception_handler(ConcurError, _on_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+
+
+def _add_management(router: APIRouter, port: AdminPort, guard: Guard) -> None:
+    async def managers_only(request: Request) -> None:
+        guard.check(request)
+
+    managed = APIRouter(dependencies=[Depends(managers_only)], tags=["management"])
+
+    @managed.get("/concur/status")
+    async def status() -> StatusReport:
+        """Windows, sessions, signals and laws of all backends."""
+        return port.status()
+
+    @managed.get("/concur/sessions")
+    async def sessions(
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 100, state: SessionState | None = None
+    ) -> SessionList:
+        """Live sessions, those that were active last first."""
+        return port.sessions(limit=limit, state=state)
+
+    @managed.get("/concur/config")
+    async def config() -> dict[str, Any]:
+        """What may change while the proxy runs, as it is now."""
+        return changeable(port.settings())
+
+    @managed.patch("/concur/config", openapi_extra=_body(change_schema()))
+    @managed.post("/concur/config", openapi_extra=_body(change_schema()))
+    async def change(request: Request) -> dict[str, Any]:
+        """Change what is named, until the next start; bounds of the window also take a share such as "50%"."""
+        port.change(read_change(await _json(request), port.settings()))
+        return changeable(port.settings())
+
+    router.include_router(managed)
+
+
+def _add_session_ends(router: APIRouter, port: AdminPort, guard: Guard, namespace_of: NamespaceOf) -> None:
+    """Ending a session needs the API key that opened it; whoever manages the proxy may end any."""
+
+    def end(request: Request, session_id: str) -> int:
+        return port.end_sessions(session_id, namespace=_namespace(request, guard, namespace_of))
+
+    @router.delete("/concur/sessions/{session_id:path}", tags=["sessions"])
+    async def delete_session(request: Request, session_id: str) -> Ended:
+        """Say that a session is over: its place is free at once."""
+        ended = end(request, session_id)
+        if not ended:
+            raise SessionNotFoundError(f"There is no session {session_id!r} under this API key.")
+        return Ended(ended=ended)
+
+    @router.post("/programs/release", tags=["sessions"], openapi_extra=_body(_RELEASE))
+    async def release(request: Request) -> Released:
+        """Say that a session is over, in ThunderAgent's words; one that is gone already is no error."""
+        body = await _json(request)
+        program = body.get("program_id") if isinstance(body, dict) else None
+        if not isinstance(program, str) or not program:
+            raise RequestError('Give the session as {"program_id": "..."}.', param="program_id")
+        return Released(program_id=program, released=end(request, program) > 0)
+
+
+def _add_pages(router: APIRouter) -> None:
+    @router.get(SCHEMA, include_in_schema=False)
+    async def openapi() -> dict[str, Any]:
+        return get_openapi(title=TITLE, version=__version__, routes=router.routes)
+
+    @router.get(DOCS, include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return get_swagger_ui_html(openapi_url=SCHEMA, title=TITLE)
+
+
+_RELEASE = {"type": "object", "required": ["program_id"], "properties": {"program_id": {"type": "string"}}}
+
+
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _namespace(request: Request, guard: Guard, namespace_of: NamespaceOf) -> str | None:
+    """Return whose sessions the caller may end; None: everybody's. A local caller with a key acts for that key."""
+    key = bearer(request) or request.headers.get("x-api-key")
+    if guard.has_token(request) or (key is None and guard.manages(request)):
+        return None
+    return namespace_of(key)
+
+
+async def _json(request: Request) -> Any:
+    """Read a small JSON body, whatever type it claims: ``curl -d`` claims a form."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LARGEST_BODY:
+            raise BodyTooLargeError(f"The body is larger than {LARGEST_BODY} bytes.")
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise RequestError(f"The body is not JSON: {error}.") from None
+
+
+async def _on_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ConcurError)
+    inner = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    headers = {"retry-after": str(math.ceil(error.retry_after_s))} if error.retry_after_s is not None else None
+    return JSONResponse({"error": inner}, status_code=error.status, headers=headers)
+
+
+async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    name = str(first["loc"][-1])
+    return await _on_error(request, RequestError(f"{name} = {first['input']!r}: {first['msg']}", param=name))

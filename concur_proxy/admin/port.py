@@ -1,0 +1,32 @@
+"""What the management API needs from the running proxy; ``runtime`` implements it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from concur_proxy.admin.changes import Change
+from concur_proxy.admin.reports import SessionList, SessionState, StatusReport
+from concur_proxy.config import Settings
+
+
+class AdminPort(Protocol):
+    """All calls come from the event loop of the data path and return at once."""
+
+    def status(self) -> StatusReport: ...
+
+    def sessions(self, *, limit: int, state: SessionState | None) -> SessionList: ...
+
+    def end_sessions(self, session_id: str, *, namespace: str | None) -> int:
+        """End the session with this id, in one namespace or (None) in all; return how many there were."""
+        ...
+
+    def settings(self) -> Settings:
+        """Return the settings in force."""
+        ...
+
+    def change(self, change: Change) -> None:
+        """Put ``change.settings`` in force, for what ``change.names`` has.
+
+        Where a bound of the window is named, each backend gets ``changes.bounds`` of its view; others keep theirs.
+        """
+        ...

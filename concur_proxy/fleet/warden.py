@@ -1,11 +1,12 @@
 """Keeps a program and everything it starts on a leash: ``python warden.py GRACE_S PROGRAM [ARGUMENT...]``.
 
-The program runs in a process group of its own. When the warden's standard input ends, which it also does when whoever holds
-the other end is killed, the group gets SIGTERM and, after the grace time, SIGKILL. When the program ends by itself, what it left
-behind in the group is ended too: an engine's worker that outlives its server keeps the GPU's memory and port. The exit
-status is the program's, 128 + N after signal N.
+The program runs in a process group of its own. When the warden's standard input ends, which it also does when whoever
+holds the other end is killed, the group gets SIGTERM and, after the grace time, SIGKILL. When the program ends by
+itself, what it left behind in the group is ended too: an engine's worker that outlives its server keeps the GPU's
+memory and the port. Should the warden itself be killed, the program gets SIGTERM from the kernel. The exit status is
+the program's, 128 + N after signal N.
 
-Run as a file, with no import but the standard library: it starts in milliseconds and depends on nothing that may be broken.
+Run as a file, with no import but the standard library: it starts in milliseconds and depends on nothing that may break.
 """
 
 from __future__ import annotations
@@ -21,18 +22,25 @@ import time
 from collections.abc import Sequence
 
 POLL_S = 0.05
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+LIBC = ctypes.CDLL(None)
 
 
 def command(program: Sequence[str], *, grace_s: float) -> list[str]:
-    """The command line that runs ``program`` under a warden; give it a pipe as standard input and hold the other end."""
+    """Return the command line that runs ``program`` under a warden; its standard input must be a pipe that you hold."""
     return [sys.executable, "-I", "-S", __file__, str(grace_s), *program]
 
 
 def main(arguments: Sequence[str]) -> int:
     grace_s, program = float(arguments[0]), arguments[1:]
-    _adopt_orphans()
-    child = subprocess.Popen(program, stdin=subprocess.DEVNULL, process_group=0)  # noqa: S603 - the caller's own program
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans of the program become ours, so that their end can be seen
+    child = subprocess.Popen(  # noqa: S603 - the caller's own program
+        program,
+        stdin=subprocess.DEVNULL,
+        process_group=0,
+        preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGTERM),  # noqa: PLW1509 - there is one thread as yet
+    )
     signal.signal(signal.SIGTERM, lambda *_: _signal_group(child.pid, signal.SIGTERM))
     threading.Thread(target=_end_with_input, args=(child.pid, grace_s), daemon=True).start()
     status = child.wait()
@@ -40,10 +48,10 @@ def main(arguments: Sequence[str]) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _adopt_orphans() -> None:
-    """Make processes whose parent died ours, so that their end can be seen. Where there is no prctl, init has them."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+def _prctl(option: int, value: int) -> None:
+    """Linux only; elsewhere the warden has to do without."""
+    with contextlib.suppress(AttributeError):
+        LIBC.prctl(option, value, 0, 0, 0)
 
 
 def _end_with_input(group: int, grace_s: float) -> None:

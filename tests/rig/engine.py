@@ -164,7 +164,7 @@ class RigEngine:
     def __enter__(self) -> Self:
         if remedy := missing(self.options.kind, self.options.folder):
             raise RigError(remedy)
-        self._log = tempfile.NamedTemporaryFile(prefix="rig-engine-", suffix=".log")  # noqa: SIM115
+        self._log = tempfile.NamedTemporaryFile(prefix="rig-engine-", suffix=".log")
         self._process = subprocess.Popen(
             warden.command(self.options.command(self.port), grace_s=GRACE_S),
             stdin=subprocess.PIPE,
@@ -180,7 +180,9 @@ class RigEngine:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -233,7 +235,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--costs", type=json.loads, default={}, help='e.g. {"step": 0.01, "token": 4e-5} (vllm)')
     parser.add_argument("--end-probability", type=float, default=0.0, help="chance of each token to be the last (vllm)")
     parser.add_argument("--trace", help="file that gets a line per step (vllm)")
-    parser.add_argument("--no-prompt-tokens-details", dest="prompt_tokens_details", action="store_false", help="as it says")
+    parser.add_argument(
+        "--no-prompt-tokens-details", dest="prompt_tokens_details", action="store_false", help="as it says"
+    )
     parser.add_argument("extra_flags", nargs="*", help="flags of the engine")
     chosen = vars(parser.parse_args(arguments))
     port, kind, costs = chosen.pop("port"), chosen.pop("kind"), StepCosts(**chosen.pop("costs"))

@@ -2,9 +2,9 @@
 
     python tests/rig/environments.py KIND [DIR]
 
-Preparing twice costs nothing: an environment carries the hash of the recipe that made it. One without, or with another
-recipe's, is adopted when the engine in it has the right version and starts to import; else it is made anew. A run that was
-interrupted goes on where it stopped. Runs at the same time wait for each other.
+Preparing twice costs nothing: an environment carries the hash of the recipe that made it. One without, or with
+another recipe's, is adopted when the engine in it has the right version and starts to import; else it is made anew. A
+run that was interrupted goes on where it stopped. Runs at the same time wait for each other.
 """
 
 from __future__ import annotations
@@ -164,13 +164,16 @@ def prepare(kind: str, folder: Path) -> None:
 
 
 def _adopt_or_build(environment: Environment) -> None:
+    recipe = environment.recipe
     if not environment.building.exists() and environment.works():
-        _say(f"{environment.root} already holds {environment.recipe.distribution} {environment.recipe.version}: taken over")
+        _say(f"{environment.root} already holds {recipe.distribution} {recipe.version}: taken over")
     else:
         _build(environment)
         if not environment.works():
-            raise SystemExit(f"{environment.root} was built, but its engine cannot be imported; remove it and try again")
-    environment.marker.write_text(environment.recipe.hash)
+            raise SystemExit(
+                f"{environment.root} was built, but its engine cannot be imported; remove it and try again"
+            )
+    environment.marker.write_text(recipe.hash)
 
 
 def _build(environment: Environment) -> None:

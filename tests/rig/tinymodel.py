@@ -1,9 +1,10 @@
-"""Makes the rig's model: a random two-layer Qwen3 with its own tokenizer. Runs in an engine's environment (it needs torch).
+"""Makes the rig's model: a random two-layer Qwen3 with its own tokenizer. Runs in an engine's environment (it needs
+torch).
 
-Its point is what it says. It only ever samples *safe words*: tokens that are a space and lower-case letters, whole words to
-the tokenizer, so that generated text turns back into the very same ids when a client sends it as history. The hit rate of a
-growing conversation is then the highest possible one, as with a real model. ``words.json`` (word → id) lists them; agents that
-speak these words know the number of tokens they send.
+Its point is what it says. It only ever samples *safe words*: tokens that are a space and lower-case letters, whole
+words to the tokenizer, so that generated text turns back into the very same ids when a client sends it as history.
+The hit rate of a growing conversation is then the highest possible one, as with a real model. ``words.json`` (word →
+id) lists them; agents that speak these words know the number of tokens they send.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ TEMPLATE = """\
 {{ tools | tojson }}<|im_end|>
 {% endif %}
 {%- for message in messages %}<|im_start|>{{ message.role }}
-{% if message.content is string %}{{ message.content }}{% elif message.content %}{{ message.content | tojson }}{% endif %}
+{% if message.content is string %}{{ message.content }}
+{%- elif message.content %}{{ message.content | tojson }}{% endif %}
 {%- if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}<|im_end|>
 {% endfor %}
 {%- if add_generation_prompt %}<|im_start|>assistant
@@ -80,8 +82,8 @@ def configuration(vocabulary: int, end: int) -> dict[str, object]:
 def make_weights(vocabulary: int, words: list[int]):
     """Random weights, but for one direction of the residual stream, which decides who may be sampled.
 
-    Every embedding has a large constant there that no layer writes to; the head turns it into a large negative logit for all
-    tokens but the safe words.
+    Every embedding has a large constant there that no layer writes to; the head turns it into a large negative logit
+    for all tokens but the safe words.
     """
     import torch
 
@@ -139,7 +141,9 @@ def make(folder: Path) -> None:
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, indent=1))
     (folder / "chat_template.jinja").write_text(TEMPLATE)
-    save_file(make_weights(vocabulary, list(words.values())), str(folder / "model.safetensors"), metadata={"format": "pt"})
+    save_file(
+        make_weights(vocabulary, list(words.values())), str(folder / "model.safetensors"), metadata={"format": "pt"}
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,102 @@
+"""A running proxy's status on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+from pydantic import ValidationError
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from concur_proxy.admin.reports import BackendReport, StatusReport
+from concur_proxy.errors import ConcurError
+
+TIMEOUT_S = 10.0
+
+
+def fetch_status(url: str, token: str | None) -> StatusReport:
+    """Ask the proxy at ``url`` for its status; raise ``ConcurError`` where it does not give it."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.get(f"{url.rstrip('/')}/concur/status", headers=headers, timeout=TIMEOUT_S)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ConcurError(
+            f"no answer from {url}: {error}. Is the proxy running? Name its address with --url."
+        ) from None
+    if answer.status_code != httpx.codes.OK:
+        raise ConcurError(f"{url} answered {answer.status_code}: {_reason(answer)}")
+    try:
+        return StatusReport.model_validate_json(answer.content)
+    except ValidationError:
+        raise ConcurError(f"{url} is not a concur-proxy of this version") from None
+
+
+def _reason(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return "this is not a concur-proxy" if answer.status_code == httpx.codes.NOT_FOUND else answer.reason_phrase
+
+
+def render(status: StatusReport) -> RenderableType:
+    """Return the status as a heading and a table with one row per backend."""
+    return Group(Text(_heading(status)), _table(status), *(Text(line) for line in _remarks(status)))
+
+
+def _heading(status: StatusReport) -> str:
+    sessions = ", ".join(f"{count} {state}" for state, count in status.sessions.items())
+    return (
+        f"concur-proxy {status.version}, up {_duration(status.uptime_s)}, {status.mode}, law {status.law}\n"
+        f"sessions: {sessions or 'none'}; turns held: {status.held}"
+    )
+
+
+def _table(status: StatusReport) -> Table:
+    table = Table()
+    table.add_column("backend")
+    table.add_column("state")
+    for name in ("window", "running", "idle", "footprint", "capacity", "KV usage", "hit rate", "waiting inside"):
+        table.add_column(name, justify="right")
+    for backend in status.backends:
+        table.add_row(*_row(backend))
+    return table
+
+
+def _row(backend: BackendReport) -> Iterator[str]:
+    signals = backend.signals
+    yield backend.name
+    yield backend.state
+    yield "unlimited" if backend.window is None else f"{backend.window:,.0f} {backend.unit}"
+    yield str(backend.running)
+    yield str(backend.idle)
+    yield f"{backend.footprint_tokens:,.0f}"
+    yield _number(backend.capacity_tokens)
+    yield _share(signals.kv_usage)
+    yield _share(signals.hit_rate)
+    yield _number(signals.waiting)
+
+
+def _remarks(status: StatusReport) -> Iterator[str]:
+    for backend in status.backends:
+        if backend.problem:
+            yield f"{backend.name}: {backend.problem}"
+        if backend.signals.problem:
+            yield f"{backend.name}: metrics: {backend.signals.problem}"
+        if backend.reason:
+            yield f"{backend.name}: window: {backend.reason}"
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:,.0f}"
+
+
+def _share(value: float | None) -> str:
+    return "?" if value is None else f"{value:.0%}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,218 @@
+"""What a person types. Commands parse and call; what they need is imported when they run, so that help is instant."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from concur_proxy import __version__
+from concur_proxy.errors import ConcurError, ConfigError
+
+if TYPE_CHECKING:
+    from concur_proxy.runtime import VllmOptions
+
+app = typer.Typer(
+    name="concur-proxy",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: concur-proxy demo. Every setting: config.example.yaml.",
+)
+
+USAGE = 2
+"""Exit status where the command line or the configuration is wrong."""
+
+
+def main() -> None:
+    """Run the command line; problems come as plain words on stderr."""
+    try:
+        app()
+    except ConfigError as error:
+        _fail(error.message, status=USAGE)
+    except ConcurError as error:
+        _fail(error.message, status=1)
+
+
+def _fail(message: str, *, status: int) -> None:
+    print(f"concur-proxy: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"concur-proxy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Bounds how many LLM agents are active on an engine at once, so that their contexts stay in its KV cache."""
+
+
+@app.command()
+def serve(
+    backend: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="An engine's base URL. Repeat it for several interchangeable engines."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", envvar="CONCUR_CONFIG", help="YAML file with settings.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0 for all. Default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one. Default: 8080.")] = None,
+    law: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Control law: unlimited, fixed or aimd. Default: aimd.")
+    ] = None,
+    window: Annotated[
+        float | None, typer.Option(help="Active sessions per engine, constant: the law `fixed` with this window.")
+    ] = None,
+    observe: Annotated[
+        bool, typer.Option("--observe", help="Decide and report, but hold nothing: what would it do?")
+    ] = False,
+    vllm: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Start vLLM with this model and proxy it; engine flags after --."),
+    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. Default: info.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="text or json. Default: text.")] = None,
+    engine_flags: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- ENGINE FLAGS]", help="Flags for vLLM, with --vllm.", show_default=False),
+    ] = None,
+) -> None:
+    """Run the proxy in front of one or more engines.
+
+    concur-proxy serve --backend http://localhost:8000
+
+    concur-proxy serve --vllm Qwen/Qwen3-32B -- --tensor-parallel-size 2
+    """
+    from concur_proxy.config.load import load
+
+    if window is not None and law not in {None, "fixed"}:
+        raise ConfigError(f"--window belongs to the law fixed; --law {law} moves its window by itself")
+    flags: dict[str, Any] = {
+        "backends": backend or None,
+        "server.host": host,
+        "server.port": port,
+        "control.law": "fixed" if window is not None else law,
+        "control.fixed.window": window,
+        "gate.mode": "observe" if observe else None,
+        "log.level": log_level,
+        "log.format": log_format,
+    }
+    settings = load(config, flags={path: value for path, value in flags.items() if value is not None})
+    options = _vllm_options(vllm, engine_flags or [])
+    if not settings.backends and options is None:
+        raise ConfigError(NO_ENGINE)
+    from concur_proxy.runtime import serve as run
+
+    sys.exit(run(settings, vllm=options))
+
+
+NO_ENGINE = """\
+there is no engine to proxy. Name one, let the proxy start one, or try it without:
+
+  concur-proxy serve --backend http://localhost:8000
+  concur-proxy serve --vllm Qwen/Qwen3-32B
+  concur-proxy demo"""
+
+
+def _vllm_options(model: str | None, flags: list[str]) -> VllmOptions | None:
+    if model is None and flags:
+        hint = f"; did you mean --backend {flags[0]}?" if "://" in flags[0] else "; engine flags go with --vllm MODEL"
+        raise ConfigError(f"unexpected argument {flags[0]}{hint}")
+    if model is None:
+        return None
+    from concur_proxy.runtime import VllmOptions
+
+    return VllmOptions(model=model, flags=tuple(flags))
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with settings.", show_default=False)],
+) -> None:
+    """Say what is wrong with a configuration, without starting; else what differs from the defaults.
+
+    The environment counts as it does for `serve`. Exit status 2 where something is wrong.
+
+    concur-proxy check config.yaml
+    """
+    from concur_proxy.config.load import load
+    from concur_proxy.config.words import differences
+
+    settings = load(file)
+    changed = differences(settings)
+    print(f"{file}: good; " + ("differs from the defaults in" if changed else "all settings at their defaults"))
+    for path, value in changed:
+        print(f"  {path} = {value}")
+    if not settings.backends:
+        print("  there are no backends: serve needs --backend or --vllm")
+
+
+@app.command()
+def status(
+    url: Annotated[str, typer.Option(help="Where the proxy listens.")] = "http://127.0.0.1:8080",
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="CONCUR_SERVER__ADMIN_TOKEN", help="Admin token, where one is set.", show_default=False),
+    ] = None,
+) -> None:
+    """Show what a running proxy does: windows, active and held sessions, signals.
+
+    concur-proxy status --url http://localhost:8080
+    """
+    from rich.console import Console
+
+    from concur_proxy.admin.view import fetch_status, render
+
+    Console().print(render(fetch_status(url, token)))
+
+
+@app.command()
+def engine(
+    profile: Annotated[
+        str, typer.Option(help="A named deployment: model, cards, KV cache. See --list-profiles.")
+    ] = "laptop",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+    kv_tokens: Annotated[
+        int | None, typer.Option(help="Size of the KV cache in tokens, instead of the profile's.")
+    ] = None,
+    speed: Annotated[float, typer.Option(help="How many times faster than the real hardware.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of the generated text.")] = 0,
+    model: Annotated[str | None, typer.Option(help="Name to serve the model under.", show_default=False)] = None,
+    list_profiles: Annotated[bool, typer.Option("--list-profiles", help="List the profiles and exit.")] = False,
+) -> None:
+    """Run the embedded engine: an OpenAI-compatible server with a faithful model of KV cache, scheduler and step time.
+
+    concur-proxy engine --profile laptop --port 8000
+    """
+    from concur_proxy.sim.server import EngineOptions, run
+
+    if list_profiles:
+        _list_profiles()
+        return
+    run(EngineOptions(profile=profile, host=host, port=port, kv_tokens=kv_tokens, speed=speed, seed=seed, model=model))
+
+
+def _list_profiles() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from concur_proxy.sim.profiles import PROFILES
+
+    table = Table("profile", "model", "cards", "KV tokens", "about")
+    for profile in PROFILES.values():
+        cards = f"{profile.cards} x {profile.card.name}"
+        table.add_row(profile.name, profile.model.name, cards, f"{profile.kv_tokens:,}", profile.note)
+    Console().print(table)

@@ -51,6 +51,11 @@ class SignalTracker:
         """The newest sample, as the engine gave it."""
         return self._latest
 
+    @property
+    def capacity_tokens(self) -> float | None:
+        """KV cache capacity, as some sample has told it."""
+        return self._capacity
+
     def sample(self, sample: EngineSample) -> bool:
         """Take in a scrape, in order of time; return True where the engine has restarted since the one before."""
         previous = self._latest

@@ -1,0 +1,1 @@
+"""Which backends there are: pools of interchangeable ones, and how they are found."""

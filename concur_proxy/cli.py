@@ -211,7 +211,10 @@ def _list_profiles() -> None:
 
     from concur_proxy.sim.profiles import PROFILES
 
-    table = Table("profile", "model", "cards", "KV tokens", "about")
+    table = Table()
+    table.add_column("profile", no_wrap=True)
+    for name in ("model", "cards", "KV tokens", "about"):
+        table.add_column(name, overflow="fold")
     for profile in PROFILES.values():
         cards = f"{profile.cards} x {profile.card.name}"
         table.add_row(profile.name, profile.model.name, cards, f"{profile.kv_tokens:,}", profile.note)

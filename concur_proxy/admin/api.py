@@ -38,7 +38,7 @@ def install(app: FastAPI, port: AdminPort, *, token: SecretStr | None, namespace
     _add_session_ends(router, port, guard, namespace_of)
     _add_pages(router)
     app.include_router(router)
-    app.add_exception_handler(ConcurError, _on_error)
+    app.exception_handlers.setdefault(ConcurError, _on_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
 
 

@@ -1,0 +1,118 @@
+"""The status table, against a small server."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from rich.console import Console
+
+from concur_proxy.admin.reports import BackendReport, SessionState, SignalsReport, StatusReport
+from concur_proxy.admin.view import fetch_status, render
+from concur_proxy.errors import ConcurError
+
+STATUS = StatusReport(
+    version="1.2",
+    uptime_s=3723,
+    mode="enforce",
+    law="aimd",
+    held=5,
+    sessions={SessionState.RUNNING: 3, SessionState.PAUSED: 2},
+    turns={"arrived": 10},
+    backends=[
+        BackendReport(
+            name="gpu:8000",
+            url="http://gpu:8000",
+            state="up",
+            unit="sessions",
+            window=12.4,
+            window_min=1,
+            window_max=None,
+            reason="KV usage 0.12 is below 0.2: the window grows",
+            running=3,
+            idle=1,
+            footprint_tokens=41_000,
+            capacity_tokens=131_072,
+            signals=SignalsReport(age_s=0.4, stale=False, kv_usage=0.12, hit_rate=0.875, waiting=0),
+        ),
+        BackendReport(
+            name="spare",
+            url="http://spare",
+            state="lost",
+            problem="connection refused",
+            unit="sessions",
+            window=None,
+            window_min=1,
+            window_max=None,
+            running=0,
+            idle=0,
+            footprint_tokens=0,
+            signals=SignalsReport(age_s=None, stale=True, problem="/metrics is missing (404)"),
+        ),
+    ],
+)
+
+
+@contextmanager
+def serving(status: int, body: str):
+    seen = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append((self.path, self.headers.get("authorization")))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", seen
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_status_comes_as_it_was_sent():
+    with serving(200, STATUS.model_dump_json()) as (url, seen):
+        assert fetch_status(f"{url}/", "secret") == STATUS
+    assert seen == [("/concur/status", "Bearer secret")]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (401, '{"error": {"message": "needs the token"}}', "answered 401: needs the token"),
+        (404, "not found", "answered 404: this is not a concur-proxy"),
+        (500, "[]", "answered 500: Internal Server Error"),
+        (200, "<html>", "is not a concur-proxy of this version"),
+        (200, "{}", "is not a concur-proxy of this version"),
+    ],
+)
+def test_anything_else_is_said_in_plain_words(status, body, said):
+    with serving(status, body) as (url, _), pytest.raises(ConcurError, match=said):
+        fetch_status(url, None)
+
+
+def test_the_table_shows_every_backend_and_why():
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(render(STATUS))
+    shown = captured.get()
+    assert "concur-proxy 1.2, up 1 h 2 min, enforce, law aimd" in shown
+    assert "sessions: 3 running, 2 paused; turns held: 5" in shown
+    (busy,) = [line for line in shown.splitlines() if "gpu:8000 " in line and "│" in line]
+    cells = [cell.strip() for cell in busy.strip("│").split("│")]
+    assert cells == ["gpu:8000", "up", "12 sessions", "3", "1", "41,000", "131,072", "12%", "88%", "0"]
+    assert "gpu:8000: window: KV usage 0.12 is below 0.2: the window grows" in shown
+    assert "spare: connection refused" in shown
+    assert "spare: metrics: /metrics is missing (404)" in shown
+    (idle,) = [line for line in shown.splitlines() if "spare" in line and "│" in line]
+    assert "unlimited" in idle
+    assert idle.count("?") == 4

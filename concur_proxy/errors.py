@@ -41,6 +41,11 @@ class BodyTooLargeError(RequestError):
     code = "body_too_large"
 
 
+class HeadersTooLargeError(RequestError):
+    status = 431
+    code = "headers_too_large"
+
+
 class UnknownPathError(RequestError):
     status = 404
     code = "unknown_path"

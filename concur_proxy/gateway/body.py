@@ -1,0 +1,134 @@
+"""What a request body tells, read once, and the one change that is made to it. Pure.
+
+Bodies that are not JSON objects have no facts: they are forwarded as they are and the engine answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+MODEL_PART = re.compile(rb'name="?model"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,512})\r\n', re.IGNORECASE)
+"""The ``model`` field of a multipart form."""
+
+OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+MEDIA_SIGNS = (b";base64,", b'"base64"', b'"input_audio"')
+
+
+@dataclass(frozen=True, slots=True)
+class BodyFacts:
+    """The fields that identification, admission and the usage reader need."""
+
+    fields: Mapping[str, Any] | None = None
+    """The whole JSON object; None where the body is none."""
+    model: str | None = None
+    stream: bool = False
+    include_usage: bool = False
+    """The client itself asked for the usage event of a stream."""
+    max_output_tokens: int | None = None
+    choices: int = 1
+    media_bytes: int = 0
+    prefix_key: int | None = None
+    previous_response_id: str | None = None
+
+
+NOTHING = BodyFacts()
+
+
+def facts(body: bytes) -> BodyFacts:
+    """Read a JSON body; anything else gives ``NOTHING``."""
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return NOTHING
+    if not isinstance(fields, dict):
+        return NOTHING
+    get = fields.get
+    options = get("stream_options")
+    return BodyFacts(
+        fields=fields,
+        model=_text(get("model")),
+        stream=get("stream") is True,
+        include_usage=isinstance(options, dict) and options.get("include_usage") is True,
+        max_output_tokens=next((n for name in OUTPUT_LIMITS if (n := _count(get(name))) is not None), None),
+        choices=_count(get("n")) or 1,
+        media_bytes=media_bytes(body, fields),
+        prefix_key=prefix_key(fields),
+        previous_response_id=_text(get("previous_response_id")),
+    )
+
+
+def multipart_facts(body: bytes) -> BodyFacts:
+    """Read what a multipart form tells: its model."""
+    found = MODEL_PART.search(body)
+    return BodyFacts(model=found[1].decode(errors="replace")) if found else NOTHING
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 < value < 1 << 31 else None
+
+
+def media_bytes(body: bytes, fields: Mapping[str, Any]) -> int:
+    """Return how many bytes of the body are base64 media, which say nothing about tokens."""
+    if not any(sign in body for sign in MEDIA_SIGNS):
+        return 0
+    return sum(_media_in(part) for part in _parts(fields))
+
+
+def _parts(fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the content parts of all messages, also those inside tool results."""
+    items = fields.get("messages") or fields.get("input")
+    pending = list(items) if isinstance(items, list) else []
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            yield part
+            content = part.get("content")
+            if isinstance(content, list):
+                pending.extend(content)
+
+
+def _media_in(part: Mapping[str, Any]) -> int:
+    media = part.get("image_url") or part.get("input_audio") or part.get("source") or part.get("video_url")
+    media = media or part.get("audio_url") or part.get("file_data")
+    if isinstance(media, dict):
+        media = media.get("url") or media.get("data")
+    return len(media) if isinstance(media, str) and (media.startswith("data:") or len(media) > 1024) else 0
+
+
+def prefix_key(fields: Mapping[str, Any]) -> int | None:
+    """Hash what many sessions share at the start of their prompt: model or adapter, salt, system text and tools."""
+    system = fields.get("system") or fields.get("instructions") or _system_message(fields.get("messages"))
+    tools = fields.get("tools")
+    if not system and not tools:
+        return None
+    text = system if isinstance(system, str) else orjson.dumps(system)
+    return hash((_text(fields.get("model")), _text(fields.get("cache_salt")), text, orjson.dumps(tools)))
+
+
+def _system_message(messages: object) -> object:
+    if not isinstance(messages, list) or not messages or not isinstance(messages[0], dict):
+        return None
+    return messages[0].get("content") if messages[0].get("role") in ("system", "developer") else None
+
+
+def with_usage_requested(body: bytes, fields: Mapping[str, Any]) -> bytes:
+    """Ask the engine for the usage event of a stream: one insertion, every other byte as it was.
+
+    Only a body that already has ``stream_options`` is written anew, because one key in it changes.
+    """
+    options = fields.get("stream_options")
+    if "stream_options" in fields:
+        asked = {**(options if isinstance(options, dict) else {}), "include_usage": True}
+        return orjson.dumps({**fields, "stream_options": asked})
+    start = body.index(b"{") + 1
+    comma = b"," if fields else b""
+    return b'%b"stream_options":{"include_usage":true}%b%b' % (body[:start], comma, body[start:])

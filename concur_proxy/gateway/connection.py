@@ -1,0 +1,312 @@
+"""One connection to an engine: sends a request, reads its response, tells a sink. No task, no queue.
+
+The parser keeps track of the end of each message; what it hands out are the pieces of the body, while ``raw`` is the
+same stretch as it came, chunk framing included, so that a relay which changes nothing need not frame anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from typing import TYPE_CHECKING, Protocol, cast
+
+import httptools
+
+from concur_proxy.gateway.headers import Framing, HeaderList, ResponseHead
+
+if TYPE_CHECKING:
+    from concur_proxy.gateway.upstream import UpstreamCall, UpstreamPool
+
+END_OF_HEAD = b"\r\n\r\n"
+MAX_HEAD_BYTES = 256 << 10
+
+
+class Failure(enum.Enum):
+    """Why a response did not come to its end."""
+
+    CONNECT = "connect"
+    LOST_EARLY = "lost_early"
+    """The connection died before any byte of a response."""
+    LOST = "lost"
+    TIMEOUT = "timeout"
+    PROTOCOL = "protocol"
+    """What came is not HTTP."""
+
+
+class Sink(Protocol):
+    """Who a response is for. Never called from within ``send`` and never after ``abort`` or a final call."""
+
+    def on_informational(self, head: ResponseHead) -> None: ...
+
+    def on_head(self, head: ResponseHead) -> None: ...
+
+    def on_data(self, raw: bytes, pieces: list[bytes], *, end: bool, trailers: HeaderList) -> None:
+        """Take what one read brought; follows ``on_head`` at once, also with nothing. ``end``: the final call."""
+
+    def on_failure(self, failure: Failure, detail: str) -> None:
+        """The final call instead of an end."""
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """Belongs to a pool; serves one call at a time."""
+
+    __slots__ = (
+        "_complete",
+        "_fresh_head",
+        "_head_bytes",
+        "_heads_seen",
+        "_last_read",
+        "_parser",
+        "_paused",
+        "_pieces",
+        "_pool",
+        "_reason",
+        "_surplus",
+        "_tail",
+        "_timer",
+        "call",
+        "head",
+        "headers",
+        "idle_since",
+        "transport",
+        "uses",
+    )
+
+    def __init__(self, pool: UpstreamPool) -> None:
+        self._pool = pool
+        self._parser = httptools.HttpResponseParser(self)
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_read = 0.0
+        self._paused = False
+        self.transport: asyncio.Transport
+        self.call: UpstreamCall | None = None
+        self.uses = 0
+        self.idle_since = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.head: ResponseHead | None = None
+        self.headers: HeaderList = []
+        self._fresh_head = False
+        self._complete = False
+        self._surplus = False
+        self._pieces: list[bytes] = []
+        self._reason = b""
+        self._tail = b""
+        self._heads_seen = 0
+        self._head_bytes = 0
+
+    # the pool's side
+
+    def begin(self, call: UpstreamCall) -> None:
+        """Send the call's request."""
+        self.call = call
+        call.connection = self
+        self.uses += 1
+        self._watch(self._pool.settings.first_byte_timeout_s)
+        if len(call.body) < 1 << 16:
+            self.transport.write(call.head + call.body)
+        else:
+            self.transport.write(call.head)
+            self.transport.write(call.body)
+
+    def abort(self) -> None:
+        """Close at once: that is how an engine notices that nobody waits any more."""
+        self.call = None
+        self._unwatch()
+        self.transport.abort()
+
+    def pause(self) -> None:
+        if not self._paused and not self.transport.is_closing():
+            self._paused = True
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._last_read = self._pool.loop.time()
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    @property
+    def got_byte(self) -> bool:
+        return self.head is not None or self._head_bytes > 0
+
+    # the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self._pool.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        call = self.call
+        if call is None:
+            self.transport.abort()
+            return
+        if self.head is not None:
+            if self._timer is not None:
+                self._last_read = self._pool.loop.time()
+            raw = data if self._feed(data) else None
+        else:
+            raw = self._feed_head(data)
+        if raw is None:
+            self._fail(Failure.PROTOCOL, "the engine sent something that is not HTTP/1.1")
+        elif self.head is not None:
+            self._tell(call, self.head, raw)
+
+    def _feed_head(self, data: bytes) -> bytes | None:
+        """Parse while the head is not complete; return what of ``data`` follows it, None where it is not HTTP."""
+        if not self._head_bytes:
+            self._unwatch()
+            self._watch(self._pool.settings.idle_timeout_s)
+            if not data.startswith(b"H"):
+                return None
+        self._head_bytes += len(data)
+        seen, known = self._heads_seen, self._tail + data
+        if not self._feed(data):
+            return None
+        if self.head is None:
+            self._tail = known[-3:]
+            return b"" if self._head_bytes < MAX_HEAD_BYTES else None
+        start = 0
+        for _ in range(self._heads_seen - seen):
+            start = known.index(END_OF_HEAD, start) + len(END_OF_HEAD)
+        return known[start:]
+
+    def _feed(self, data: bytes) -> bool:
+        """Run the parser; False where the data breaks an unfinished message."""
+        self._pieces = []
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._surplus = True
+            return self._complete
+        return True
+
+    def _tell(self, call: UpstreamCall, head: ResponseHead, raw: bytes) -> None:
+        sink = call.sink
+        pieces, trailers, end = self._pieces, self.headers, self._complete
+        fresh, self._fresh_head = self._fresh_head, False
+        if end and self._surplus and head.framing is Framing.CHUNKED:
+            self._fail(Failure.PROTOCOL, "the engine sent more than one response")
+            return
+        if fresh:
+            sink.on_head(head)
+            if self.call is not call:
+                return
+        if end:
+            self._release(call)
+        sink.on_data(raw, pieces, end=end, trailers=trailers)
+
+    def eof_received(self) -> None:
+        if self.call is not None and self.head is not None and self.head.framing is Framing.CLOSE:
+            call, self.call = self.call, None
+            self._unwatch()
+            call.sink.on_data(b"", [], end=True, trailers=[])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        call, self.call = self.call, None
+        self._pool.forget(self)
+        if call is None:
+            return
+        if not self.got_byte and self.uses > 1 and self._pool.retry(call):
+            return
+        failure = Failure.LOST if self.got_byte else Failure.LOST_EARLY
+        call.sink.on_failure(failure, f"the engine closed the connection ({exc or 'end of file'})")
+
+    def _release(self, call: UpstreamCall) -> None:
+        """The response is complete: give the connection back, or close it where it cannot serve another call."""
+        self._unwatch()
+        self.call = None
+        reusable = (
+            not self._surplus
+            and not call.head_only
+            and self._parser.should_keep_alive()
+            and not self.transport.is_closing()
+            and self.transport.get_write_buffer_size() == 0
+        )
+        self.resume()
+        self._reset()
+        if reusable:
+            self._pool.release(self)
+        else:
+            self.transport.close()
+
+    def _fail(self, failure: Failure, detail: str) -> None:
+        call, self.call = self.call, None
+        self._unwatch()
+        self.transport.abort()
+        if call is not None:
+            call.sink.on_failure(failure, detail)
+
+    # time limits
+
+    def _watch(self, limit: float) -> None:
+        """Watch over silence of ``limit`` seconds; 0: no limit. One timer, set anew only when it fires."""
+        if limit:
+            self._last_read = self._pool.loop.time()
+            self._timer = self._pool.loop.call_later(limit, self._check_silence, limit)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check_silence(self, limit: float) -> None:
+        silent = self._pool.loop.time() - self._last_read
+        if self._paused or silent < limit:
+            left = limit if self._paused else limit - silent
+            self._timer = self._pool.loop.call_later(left, self._check_silence, limit)
+            return
+        self._timer = None
+        self._fail(Failure.TIMEOUT, f"the engine sent nothing for {limit:g} s")
+
+    # the parser's side
+
+    def on_message_begin(self) -> None:
+        if self._complete:
+            self._surplus = True
+            return
+        self.headers = []
+        self._reason = b""
+
+    def on_status(self, reason: bytes) -> None:
+        self._reason += reason
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._complete:
+            self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self._complete:
+            return
+        self._heads_seen += 1
+        status = self._parser.get_status_code()
+        head = ResponseHead(status, self._reason, self.headers, self._framing(status))
+        self.headers = []
+        call = self.call
+        if status >= 200:
+            self.head = head
+            self._fresh_head = True
+            self._complete = call is not None and call.head_only
+        elif status not in (100, 101) and call is not None:
+            call.sink.on_informational(head)
+
+    def on_body(self, data: bytes) -> None:
+        if not self._complete:
+            self._pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        if self.head is not None:
+            self._complete = True
+
+    def _framing(self, status: int) -> Framing:
+        if status < 200 or status in (204, 304) or (self.call is not None and self.call.head_only):
+            return Framing.NONE
+        names = {name.lower(): value for name, value in self.headers}
+        if b"transfer-encoding" in names:
+            if names[b"transfer-encoding"].strip().lower() != b"chunked":
+                raise ValueError(names[b"transfer-encoding"])
+            return Framing.CHUNKED
+        return Framing.LENGTH if b"content-length" in names else Framing.CLOSE

@@ -1,0 +1,247 @@
+"""One engine response on its way to one client: bytes as they come, pressure back, nothing parsed twice.
+
+How the body travels depends on how it came and on what the client can read:
+
+- nothing changes and both sides speak chunks: the received bytes, framing included (``RAW``);
+- known length, or none: the pieces as they are (``PLAIN``); to HTTP/1.0 clients too, whose end is the closing;
+- an event is taken out, or the engine's end was a closed connection: chunks of our own (``CHUNKS``).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Protocol
+
+from concur_proxy.errors import ConcurError
+from concur_proxy.gateway import headers as lines
+from concur_proxy.gateway.connection import Failure
+from concur_proxy.gateway.headers import Framing, HeaderList, ResponseHead
+from concur_proxy.gateway.paths import Shape
+from concur_proxy.gateway.replies import error_event
+from concur_proxy.model import FinishReason, Usage
+
+EVENT_STREAM = b"text/event-stream"
+EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
+RAW_EVENT_ENDS = tuple(end + b"\r\n" for end in EVENT_ENDS)
+MAX_PARKED_BYTES = 64 << 10
+
+
+class Reader(Protocol):
+    """Reads usage out of a body that passes (``core.usage``)."""
+
+    @property
+    def usage(self) -> Usage | None: ...
+
+    @property
+    def finish_reason(self) -> FinishReason | None: ...
+
+    @property
+    def saw_token(self) -> bool: ...
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what of ``data``, and of what was kept back before, goes on."""
+
+    def finish(self) -> bytes: ...
+
+
+class Client(Protocol):
+    """The side towards the client, of one exchange."""
+
+    http11: bool
+    keep_alive: bool
+    head_only: bool
+
+    def write(self, data: bytes) -> None: ...
+
+    def done(self) -> None:
+        """The answer is complete."""
+
+    def cut(self, *, hard: bool) -> None:
+        """The answer stays incomplete, and the client shall notice. ``hard``: by a reset."""
+
+
+class Owner(Protocol):
+    """Who asked for the response: told once how it ended."""
+
+    def wants_parked(self, head: ResponseHead) -> bool:
+        """Tell whether this response may be thrown away in favour of another try."""
+
+    def extra_lines(self, head: ResponseHead) -> list[bytes]:
+        """Return the header lines that the proxy adds."""
+
+    def reader_for(self, head: ResponseHead) -> Reader | None: ...
+
+    def on_parked(self, parked: Parked) -> None: ...
+
+    def on_end(self) -> None: ...
+
+    def on_failure(self, failure: Failure, detail: str) -> None: ...
+
+
+class Mode(enum.Enum):
+    RAW = "raw"
+    PLAIN = "plain"
+    CHUNKS = "chunks"
+
+
+class Parked:
+    """A whole response that was kept back; ``release`` sends it after all."""
+
+    __slots__ = ("_body", "_relay", "_trailers", "head")
+
+    def __init__(self, relay: Relay, head: ResponseHead, body: list[bytes], trailers: HeaderList) -> None:
+        self._relay = relay
+        self._body = body
+        self._trailers = trailers
+        self.head = head
+
+    def release(self) -> None:
+        self._relay.open(self.head, whole=True)
+        self._relay.pass_on(b"", self._body, end=True, trailers=self._trailers)
+
+
+class Relay:
+    """The sink of one upstream call."""
+
+    __slots__ = (
+        "_client",
+        "_clock",
+        "_last",
+        "_mode",
+        "_owner",
+        "_parked",
+        "_pending",
+        "_strip",
+        "first_token_at",
+        "head",
+        "reader",
+        "started",
+    )
+
+    def __init__(self, client: Client, owner: Owner, clock: Callable[[], float], *, strip: bool) -> None:
+        self._client = client
+        self._owner = owner
+        self._clock = clock
+        self._strip = strip
+        self._mode = Mode.PLAIN
+        self._pending = b""
+        self._last = b""
+        self._parked: list[bytes] | None = None
+        self.reader: Reader | None = None
+        self.head: ResponseHead | None = None
+        self.started = False
+        """The head is out: from here on no other answer is possible."""
+        self.first_token_at: float | None = None
+
+    # the sink
+
+    def on_informational(self, head: ResponseHead) -> None:
+        if self._client.http11:
+            self._client.write(b"".join(lines.response_lines(head, with_length=False)) + b"\r\n")
+
+    def on_head(self, head: ResponseHead) -> None:
+        self.head = head
+        if self._owner.wants_parked(head):
+            self._parked = []
+        else:
+            self.open(head)
+
+    def on_data(self, raw: bytes, pieces: list[bytes], *, end: bool, trailers: HeaderList) -> None:
+        if self._parked is not None:
+            self._park(pieces, end=end, trailers=trailers)
+        else:
+            self.pass_on(raw, pieces, end=end, trailers=trailers)
+
+    def on_failure(self, failure: Failure, detail: str) -> None:
+        self._owner.on_failure(failure, detail)
+
+    # the way out
+
+    def open(self, head: ResponseHead, *, whole: bool = False) -> None:
+        """Compose the head, which leaves together with the first data. ``whole``: the raw bytes are no longer there."""
+        client = self._client
+        self.reader = self._owner.reader_for(head)
+        self._strip = self._strip and self.reader is not None and is_event_stream(head)
+        self._mode = self._choose(head, whole=whole)
+        known_length = self._told_length(head)
+        out = lines.response_lines(
+            head, with_length=known_length or (head.framing is Framing.NONE and head.status != 204)
+        )
+        out += self._owner.extra_lines(head)
+        if self._mode is not Mode.PLAIN:
+            out.append(b"transfer-encoding: chunked\r\n")
+        elif not known_length and head.framing is not Framing.NONE:
+            client.keep_alive = False
+        if not client.keep_alive:
+            out.append(b"connection: close\r\n")
+        self._pending = b"".join(out) + b"\r\n"
+
+    def _choose(self, head: ResponseHead, *, whole: bool) -> Mode:
+        if head.framing is Framing.NONE or not self._client.http11:
+            return Mode.PLAIN
+        if self._strip or head.framing is Framing.CLOSE:
+            return Mode.CHUNKS
+        if head.framing is Framing.LENGTH:
+            return Mode.PLAIN
+        return Mode.CHUNKS if whole else Mode.RAW
+
+    def pass_on(self, raw: bytes, pieces: list[bytes], *, end: bool, trailers: HeaderList) -> None:
+        """Write what one read brought, and the end where it is the last."""
+        if self.reader is not None:
+            pieces = self._read(self.reader, pieces, end=end)
+        out = raw if self._mode is Mode.RAW else one(pieces)
+        if out:
+            self._last = out
+        if self._mode is Mode.CHUNKS:
+            out = lines.chunk(out) + lines.last_chunk(trailers) if end else lines.chunk(out)
+        if not self.started:
+            self.started = True
+            out, self._pending = self._pending + out, b""
+        if out:
+            self._client.write(out)
+        if end:
+            self._owner.on_end()
+            self._client.done()
+
+    def _read(self, reader: Reader, pieces: list[bytes], *, end: bool) -> list[bytes]:
+        """Have the pieces read; return what goes on, which is all of them where nothing is taken out."""
+        kept = [reader.feed(piece) for piece in pieces]
+        if end:
+            kept.append(reader.finish())
+        if self.first_token_at is None and reader.saw_token:
+            self.first_token_at = self._clock()
+        return kept if self._strip else pieces
+
+    def _park(self, pieces: list[bytes], *, end: bool, trailers: HeaderList) -> None:
+        assert self._parked is not None
+        assert self.head is not None
+        self._parked += pieces
+        if end:
+            parked, self._parked = self._parked, None
+            self._owner.on_parked(Parked(self, self.head, parked, trailers))
+        elif sum(map(len, self._parked)) > MAX_PARKED_BYTES:
+            parked, self._parked = self._parked, None
+            self.open(self.head, whole=True)
+            self.pass_on(b"", parked, end=False, trailers=[])
+
+    def break_off(self, error: ConcurError, shape: Shape) -> None:
+        """The engine failed after the head went out: the client must not take what it has for the whole."""
+        head = self.head
+        assert head is not None
+        ends = RAW_EVENT_ENDS if self._mode is Mode.RAW else EVENT_ENDS
+        between_events = is_event_stream(head) and (not self._last or self._last.endswith(ends))
+        if self._mode is not Mode.PLAIN and between_events:
+            self._client.write(lines.chunk(error_event(error, shape)))
+        self._client.cut(hard=self._mode is Mode.PLAIN and not self._told_length(head))
+
+    def _told_length(self, head: ResponseHead) -> bool:
+        return head.framing is Framing.LENGTH and not self._strip
+
+
+def one(pieces: list[bytes]) -> bytes:
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def is_event_stream(head: ResponseHead) -> bool:
+    return head.value(b"content-type").lower().startswith(EVENT_STREAM)

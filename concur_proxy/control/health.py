@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from concur_proxy.control.condition import Condition
+from concur_proxy.control.condition import Condition, State
 from concur_proxy.control.ports import Clock, Fetch, Reply, Unreached
 from concur_proxy.control.reading import document, status_words
 from concur_proxy.control.target import EngineTarget
@@ -135,10 +135,10 @@ class Health:
 
     async def _probe(self, watched: _Watched) -> None:
         problem, silent = await self._ask_health(watched)
-        events = watched.condition.probed(problem, silent=silent, now=self._clock())
-        if problem is None and self._models_due(watched, came_up=BackendEvent.UP in events):
+        if problem is None and self._models_due(watched):
             await self._ask_models(watched)
-        self._tell(watched, events)
+        # No await between a change of the condition and telling it: what the data path reports must not overtake it.
+        self._tell(watched, watched.condition.probed(problem, silent=silent, now=self._clock()))
 
     async def _ask_health(self, watched: _Watched) -> tuple[str | None, bool]:
         """Return what is wrong, None for nothing, and whether that is silence."""
@@ -152,9 +152,9 @@ class Health:
         healthy = 200 <= reply.status < 300 or 400 <= reply.status < 500
         return (None if healthy else f"{watched.health_path} answers {reply.status}"), False
 
-    def _models_due(self, watched: _Watched, *, came_up: bool) -> bool:
-        last = watched.models_at
-        return came_up or last is None or self._clock() - last >= MODELS_S
+    def _models_due(self, watched: _Watched) -> bool:
+        last, away = watched.models_at, watched.condition.state in (State.UNKNOWN, State.LOST)
+        return away or last is None or self._clock() - last >= MODELS_S
 
     async def _ask_models(self, watched: _Watched) -> None:
         watched.models_at = self._clock()

@@ -1,7 +1,8 @@
 """Which backends can stand in for each other. Pure.
 
 Backends that share a model or adapter form a pool, directly or through others; held turns wait per pool. The pool of
-the first backend is the default: turns that name no model go there, and so does a backend whose models nobody knows.
+the first backend whose models are known is the default: turns that name no model go there, and so do backends whose
+models nobody knows.
 """
 
 from __future__ import annotations
@@ -78,10 +79,11 @@ class Fleet:
     def _regroup(self) -> dict[BackendId, PoolId]:
         groups = _components({backend: frozenset(models or ()) for backend, models in self._models.items()})
         pools: dict[BackendId, PoolId] = {}
-        for index, group in enumerate(groups):
-            unknown = self._models[group[0]] is None
+        leader = next((backend for backend, models in self._models.items() if models is not None), None)
+        for group in groups:
+            is_default = leader in group or self._models[group[0]] is None
             # Named after its oldest backend, not after a model: models come and go while it lives.
-            name = DEFAULT_POOL if index == 0 or unknown else PoolId(f"pool-{group[0]}")
+            name = DEFAULT_POOL if is_default else PoolId(f"pool-{group[0]}")
             pools |= dict.fromkeys(group, name)
         changed = {backend: pool for backend, pool in pools.items() if self._pools.get(backend) != pool}
         self._pools = pools

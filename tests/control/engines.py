@@ -57,7 +57,7 @@ class FakeEngine:
     """Most requests at once."""
     _open: int = 0
     _server: asyncio.Server | None = None
-    _tasks: set = field(default_factory=set)
+    _tasks: dict = field(default_factory=dict)
 
     async def __aenter__(self):
         await self.start()
@@ -67,29 +67,38 @@ class FakeEngine:
         await self.stop()
 
     async def start(self):
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self.accept, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self):
         """Stop as a process that dies: connections are gone, the port is closed."""
         self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # what the port has taken already becomes a task
+        await self.hang_up()
         await self._server.wait_closed()
+
+    async def hang_up(self):
+        tasks, self._tasks = self._tasks, {}
+        for task, writer in tasks.items():
+            task.cancel()
+            writer.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def target(self, name="a", **fields):
         return EngineTarget(BackendId(name), f"http://127.0.0.1:{self.port}", **fields)
 
+    def accept(self, reader, writer):
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks[task] = writer
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+
     async def _serve(self, reader, writer):
-        self._tasks.add(asyncio.current_task())
         try:
             while await self._answer(reader, writer):
                 pass
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
-            self._tasks.discard(asyncio.current_task())
             writer.close()
 
     async def _answer(self, reader, writer):

@@ -77,12 +77,12 @@ def test_a_unix_socket(tmp_path):
     async def main():
         fetch = HttpFetch()
         engine = FakeEngine({"/metrics": metrics(running=5)})
-        server = await asyncio.start_unix_server(engine._serve, path)
+        server = await asyncio.start_unix_server(engine.accept, path)
         target = EngineTarget(BackendId("a"), "http://localhost", socket_path=path)
         scrape = await EngineProbe(target, fetch, timeout_s=5.0).scrape(clock=time.monotonic)
         await fetch.aclose()
         server.close()
-        await asyncio.gather(*engine._tasks, return_exceptions=True)
+        await engine.hang_up()
         return scrape
 
     assert asyncio.run(main()).sample.running == 5

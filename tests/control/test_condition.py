@@ -1,0 +1,179 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from concur_proxy.control.condition import (
+    ALIVE_S,
+    FALL,
+    LONGEST_REST_S,
+    REST_S,
+    STREAK,
+    Condition,
+    State,
+)
+from concur_proxy.model import BackendEvent, Outcome
+
+UP, LOST, DRAINING, FLUSHED = BackendEvent.UP, BackendEvent.LOST, BackendEvent.DRAINING, BackendEvent.FLUSHED
+
+
+def up():
+    condition = Condition()
+    assert condition.probed(None, now=0.0) == [UP]
+    return condition
+
+
+def lost():
+    condition = up()
+    for _ in range(FALL):
+        events = condition.probed("connection refused", now=1.0)
+    assert events == [LOST]
+    return condition
+
+
+def fail(condition, times, *, now, outcome=Outcome.ENGINE_ERROR):
+    return [event for _ in range(times) for event in condition.turn_ended(outcome, now=now)]
+
+
+def test_one_good_probe_is_enough_at_the_start():
+    condition = Condition()
+    assert condition.state is State.UNKNOWN
+    assert condition.probed(None, now=0.0) == [UP]
+    assert (condition.state, condition.problem) == (State.UP, None)
+
+
+def test_down_at_the_start_is_known_at_once_and_recovers():
+    condition = Condition()
+    assert condition.probed("connection refused", now=0.0) == [LOST]
+    assert condition.problem == "connection refused"
+    assert condition.probed(None, now=1.0) == []
+    assert condition.probed(None, now=2.0) == [FLUSHED, UP]
+
+
+def test_lost_only_after_bad_probes_in_a_row():
+    condition = up()
+    for _ in range(3):
+        assert [condition.probed("x", now=1.0) for _ in range(FALL - 1)] == [[]] * (FALL - 1)
+        assert condition.probed(None, now=1.0) == []
+    assert condition.state is State.UP
+
+
+def test_back_only_after_good_probes_in_a_row_and_then_with_an_empty_cache():
+    condition = lost()
+    assert condition.probed(None, now=2.0) == []
+    assert condition.probed("x", now=2.5) == []
+    assert condition.probed(None, now=3.0) == []
+    assert condition.probed(None, now=3.5) == [FLUSHED, UP]
+
+
+def test_an_engine_too_busy_for_its_health_page_is_not_lost_while_turns_are_answered():
+    condition = up()
+    condition.turn_ended(Outcome.COMPLETED, now=100.0)
+    for _ in range(10):
+        assert condition.probed("no answer", silent=True, now=101.0) == []
+    assert condition.probed("no answer", silent=True, now=100.0 + ALIVE_S) == [LOST]
+
+
+def test_a_closed_port_is_believed_whatever_turns_said_before():
+    condition = up()
+    condition.turn_ended(Outcome.COMPLETED, now=1.0)
+    events = [event for _ in range(FALL) for event in condition.probed("connection refused", now=1.0)]
+    assert events == [LOST]
+
+
+def test_turns_that_fail_in_a_row_take_a_green_backend_out_of_use_for_a_while():
+    condition = up()
+    assert fail(condition, STREAK - 1, now=1.0) == []
+    assert fail(condition, 1, now=1.0) == [DRAINING]
+    assert condition.problem == f"{STREAK} turns in a row failed there"
+    assert condition.probed(None, now=1.0 + REST_S / 2) == []
+    assert condition.probed(None, now=1.0 + REST_S) == [UP]
+
+
+def test_after_a_rest_one_failure_is_enough_and_the_next_rest_is_longer():
+    condition = up()
+    fail(condition, STREAK, now=0.0)
+    now, rest = 0.0, REST_S
+    for _ in range(6):
+        assert condition.probed(None, now=now + rest - 0.1) == []
+        assert condition.probed(None, now=now + rest) == [UP]
+        now += rest
+        rest = min(2 * rest, LONGEST_REST_S)
+        assert fail(condition, 1, now=now) == [DRAINING]
+
+
+def test_a_turn_that_works_ends_rest_and_memory():
+    condition = up()
+    fail(condition, STREAK, now=0.0)
+    assert condition.turn_ended(Outcome.COMPLETED, now=1.0) == [UP]
+    assert fail(condition, STREAK - 1, now=2.0) == []
+
+
+def test_client_errors_and_refusals_never_take_a_backend_out_of_use():
+    condition = up()
+    for outcome in (Outcome.CLIENT_ERROR, Outcome.OVERLOADED, Outcome.CANCELLED, Outcome.SHUTDOWN):
+        assert fail(condition, 100, now=1.0, outcome=outcome) == []
+    fail(condition, STREAK - 1, now=1.0)
+    condition.turn_ended(Outcome.CLIENT_ERROR, now=1.0)
+    assert fail(condition, STREAK - 1, now=1.0) == []
+
+
+def test_a_client_that_leaves_says_nothing_of_the_engine():
+    condition = up()
+    fail(condition, STREAK - 1, now=1.0)
+    condition.turn_ended(Outcome.CANCELLED, now=1.0)
+    assert fail(condition, 1, now=1.0) == [DRAINING]
+
+
+def test_a_sleeping_engine_gets_no_turns_and_wakes_with_an_empty_cache():
+    condition = up()
+    assert condition.sleeping(asleep=True) == [DRAINING]
+    assert condition.sleeping(asleep=True) == []
+    assert condition.problem == "the engine sleeps"
+    assert condition.probed(None, now=1.0) == []
+    assert condition.sleeping(asleep=False) == [FLUSHED, UP]
+
+
+def test_sleep_does_not_hide_that_it_is_lost():
+    condition = lost()
+    assert condition.sleeping(asleep=True) == []
+    assert condition.state is State.LOST
+
+
+def test_something_wrong_is_looked_at_more_often():
+    condition = up()
+    assert not condition.suspect
+    fail(condition, 1, now=1.0)
+    assert condition.suspect
+    condition.turn_ended(Outcome.COMPLETED, now=1.0)
+    assert not condition.suspect
+    condition.probed("x", now=1.0)
+    assert condition.suspect
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["good", "bad", "silent", "asleep", "awake", *Outcome]),
+        st.floats(0.0, 20.0, allow_nan=False),
+    ),
+    max_size=60,
+)
+
+
+@given(steps)
+def test_the_gate_always_knows_the_state(script):
+    """The last event told, flushes apart, is the one of the state; nothing is told twice."""
+    condition, now, last = Condition(), 0.0, None
+    for what, pause in script:
+        now += pause
+        if isinstance(what, Outcome):
+            events = condition.turn_ended(what, now=now)
+        elif what in ("asleep", "awake"):
+            events = condition.sleeping(asleep=what == "asleep")
+        else:
+            events = condition.probed(None if what == "good" else what, silent=what == "silent", now=now)
+        for event in events:
+            if event is not FLUSHED:
+                assert event is not last
+                last = event
+        expected = {State.UNKNOWN: None, State.UP: UP, State.LOST: LOST}.get(condition.state, DRAINING)
+        assert last is expected
+        assert (condition.problem is None) == (condition.state is State.UP)

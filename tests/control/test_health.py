@@ -1,0 +1,236 @@
+import asyncio
+import json
+import time
+
+import pytest
+
+from concur_proxy.control import health as module
+from concur_proxy.control.health import Health
+from concur_proxy.control.scraper import HttpFetch
+from concur_proxy.model import BackendEvent, BackendId, Outcome
+from tests.control.engines import MODELS, FakeEngine, Page, eventually, models
+
+A, B = BackendId("a"), BackendId("b")
+OK = Page("")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(module, "PROBE_S", 0.02)
+    monkeypatch.setattr(module, "SUSPECT_S", 0.01)
+
+
+class Watch:
+    def __init__(self, *, timeout_s=5.0):
+        self.events, self.models, self.order = [], {}, []
+        self.fetch = HttpFetch()
+        self.health = Health(
+            self.fetch, on_event=self._event, on_models=self._models, clock=time.monotonic, timeout_s=timeout_s
+        )
+
+    def _event(self, backend, event):
+        self.events.append((backend, event))
+        self.order.append(event)
+
+    def _models(self, backend, listed):
+        self.models[backend] = listed
+        self.order.append("models")
+
+    def state(self, backend=A):
+        return self.health.report(backend).state
+
+
+def watching(body, **options):
+    async def main():
+        watch = Watch(**options)
+        try:
+            await body(watch)
+        finally:
+            await watch.health.aclose()
+            await watch.fetch.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_backend_that_is_down_at_the_start_comes_up_later():
+    async def body(watch):
+        engine = FakeEngine({"/health": OK, "/v1/models": Page(json.dumps(MODELS))})
+        await engine.start()
+        await engine.stop()
+        watch.health.add(engine.target())
+        await eventually(lambda: watch.events == [(A, BackendEvent.LOST)])
+        assert watch.health.report(A).reason == "connection refused"
+        await engine.start()
+        await eventually(lambda: watch.state() == "up")
+        assert watch.events[1:] == [(A, BackendEvent.FLUSHED), (A, BackendEvent.UP)]
+        await engine.stop()
+        await eventually(lambda: watch.state() == "lost")
+
+    watching(body)
+
+
+def test_the_models_are_known_before_the_backend_is_up_and_all_fields_are_kept():
+    async def body(watch):
+        async with FakeEngine({"/health": OK, "/v1/models": Page(json.dumps(MODELS))}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.events)
+            assert watch.order[:2] == ["models", BackendEvent.UP]
+            assert list(watch.models[A]) == MODELS["data"]
+
+    watching(body)
+
+
+def test_adapters_that_are_loaded_later_are_seen(monkeypatch):
+    monkeypatch.setattr(module, "MODELS_S", 0.0)
+
+    async def body(watch):
+        async with FakeEngine({"/health": OK, "/v1/models": models("m")}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: A in watch.models)
+            engine.pages["/v1/models"] = models("m", "adapter")
+            await eventually(lambda: [model["id"] for model in watch.models[A]] == ["m", "adapter"])
+
+    watching(body)
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        (Page("<html>"), "no list of models at /v1/models"),
+        (Page('{"data": 3}'), "no list of models at /v1/models"),
+        (Page(status=401), "/v1/models needs authorization (401): set the backend's api_key"),
+        (Page(reset=True), "/v1/models: connection lost"),
+    ],
+    ids=["html", "no list", "401", "reset"],
+)
+def test_a_bad_list_of_models_is_told_and_does_no_harm(page, words):
+    async def body(watch):
+        async with FakeEngine({"/health": OK, "/v1/models": page}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.health.report(A).models_problem)
+            assert words in watch.health.report(A).models_problem
+            await eventually(lambda: watch.events == [(A, BackendEvent.UP)])
+            assert watch.models == {}
+
+    watching(body)
+
+
+def test_entries_that_are_no_models_are_left_out():
+    async def body(watch):
+        listed = Page(json.dumps({"data": [3, {"name": "x"}, {"id": 7}, {"id": "m", "extra": {"deep": [1]}}]}))
+        async with FakeEngine({"/health": OK, "/v1/models": listed}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: A in watch.models)
+            assert list(watch.models[A]) == [{"id": "m", "extra": {"deep": [1]}}]
+
+    watching(body)
+
+
+@pytest.mark.parametrize("pages", [{"/v1/models": models("m")}, {"/v1/models": Page(status=401)}, {}])
+def test_an_engine_without_a_health_page_is_up_when_it_answers_at_all(pages):
+    async def body(watch):
+        async with FakeEngine(pages) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.state() == "up" and engine.asked["/v1/models"] >= 3)
+            assert engine.asked["/health"] == 1
+
+    watching(body)
+
+
+def test_an_engine_that_says_it_is_ill_is_lost():
+    async def body(watch):
+        async with FakeEngine({"/health": OK}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.state() == "up")
+            engine.pages["/health"] = Page(status=503)
+            await eventually(lambda: watch.state() == "lost")
+            assert watch.health.report(A).reason == "/health answers 503"
+
+    watching(body)
+
+
+def test_a_backend_that_hangs_keeps_no_other_waiting():
+    async def body(watch):
+        async with FakeEngine({"/health": Page(hang=True)}) as bad, FakeEngine({"/health": OK}) as good:
+            watch.health.add(bad.target("a"))
+            watch.health.add(good.target("b"))
+            await eventually(lambda: good.asked["/health"] >= 5)
+            assert watch.events == [(B, BackendEvent.UP)]
+            assert watch.state(A) == "unknown"
+
+    watching(body, timeout_s=60.0)
+
+
+def test_silence_is_a_bad_probe():
+    async def body(watch):
+        async with FakeEngine({"/health": Page(hang=True)}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.state() == "lost")
+            assert watch.health.report(A).reason == "no answer within 0.05 s"
+
+    watching(body, timeout_s=0.05)
+
+
+def test_a_failed_turn_brings_the_next_probe_forward(monkeypatch):
+    monkeypatch.setattr(module, "PROBE_S", 3600.0)
+
+    async def body(watch):
+        async with FakeEngine({"/health": OK}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.state() == "up")
+            await engine.stop()
+            watch.health.turn_ended(A, Outcome.BACKEND_LOST)
+            await eventually(lambda: watch.state() == "lost")
+
+    watching(body)
+
+
+def test_client_errors_leave_a_backend_up():
+    async def body(watch):
+        async with FakeEngine({"/health": OK}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.state() == "up")
+            for _ in range(100):
+                watch.health.turn_ended(A, Outcome.CLIENT_ERROR)
+            assert watch.state() == "up"
+            for _ in range(100):
+                watch.health.turn_ended(A, Outcome.ENGINE_ERROR)
+            assert watch.state() == "resting"
+
+    watching(body)
+
+
+def test_sleep_is_told():
+    async def body(watch):
+        async with FakeEngine({"/health": OK}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.state() == "up")
+            watch.health.sleeping(A, asleep=True)
+            assert watch.events[-1] == (A, BackendEvent.DRAINING)
+            assert watch.state() == "asleep"
+
+    watching(body)
+
+
+def test_what_is_heard_of_a_backend_that_nobody_watches_is_ignored():
+    async def body(watch):
+        watch.health.turn_ended(A, Outcome.ENGINE_ERROR)
+        watch.health.sleeping(A, asleep=True)
+        await watch.health.remove(A)
+        assert watch.health.report(A) is None
+
+    watching(body)
+
+
+def test_a_listener_that_fails_does_not_end_the_watching(caplog):
+    async def body(watch):
+        def fail(*_):
+            raise ZeroDivisionError
+
+        watch.health._on_event = fail
+        async with FakeEngine({"/health": OK}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: engine.asked["/health"] >= 3)
+
+    watching(body)
+    assert "probing a failed" in caplog.text

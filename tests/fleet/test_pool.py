@@ -1,0 +1,131 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from concur_proxy.fleet.pool import DEFAULT_POOL, Fleet
+from concur_proxy.model import BackendId, PoolId
+
+A, B, C = (BackendId(name) for name in "abc")
+
+
+def entries(*names):
+    return [{"id": name, "object": "model", "root": f"/models/{name}"} for name in names]
+
+
+def fleet(**served):
+    of = Fleet()
+    for backend in served:
+        of.add(BackendId(backend))
+    for backend, names in served.items():
+        if names is not None:
+            of.learn(BackendId(backend), entries(*names))
+    return of
+
+
+def test_backends_that_share_a_model_share_a_pool_also_through_others():
+    of = fleet(a=["m"], b=["n"], c=["m", "n"])
+    assert of.pools() == {DEFAULT_POOL: (A, B, C)}
+
+
+def test_backends_that_share_nothing_have_pools_of_their_own():
+    of = fleet(a=["m"], b=["n"], c=["n", "adapter"])
+    assert of.pools() == {DEFAULT_POOL: (A,), PoolId("pool-b"): (B, C)}
+    assert of.resolve("m") == DEFAULT_POOL
+    assert of.resolve("adapter") == PoolId("pool-b")
+
+
+def test_a_backend_whose_models_nobody_knows_is_in_the_default_pool():
+    of = fleet(a=["m"], b=["n"], c=None)
+    assert of.pool_of(C) == DEFAULT_POOL
+    assert of.pool_of(B) == PoolId("pool-b")
+
+
+def test_backends_that_are_not_up_yet_stand_beside_the_first_that_is():
+    of = fleet(a=None, b=["m"], c=["m"])
+    assert of.pools() == {DEFAULT_POOL: (A, B, C)}
+    assert of.learn(A, entries("m")) == {}
+
+
+def test_a_turn_that_names_no_model_goes_to_the_default_pool():
+    assert fleet(a=["m"]).resolve(None) == DEFAULT_POOL
+    assert Fleet().resolve(None) == DEFAULT_POOL
+
+
+def test_an_unknown_model_is_refused_only_where_all_models_are_known():
+    assert fleet(a=["m"], b=["n"]).resolve("x") is None
+    assert fleet(a=["m"], b=None).resolve("x") == DEFAULT_POOL
+    assert Fleet().resolve("x") == DEFAULT_POOL
+
+
+def test_an_engine_that_serves_nothing_is_known_to():
+    assert fleet(a=[]).resolve("x") is None
+
+
+def test_only_what_changes_is_told():
+    of = Fleet()
+    assert of.add(A) == {A: DEFAULT_POOL}
+    assert of.add(B) == {B: DEFAULT_POOL}
+    assert of.learn(A, entries("m")) == {}
+    assert of.learn(B, entries("n")) == {B: "pool-b"}
+    assert of.learn(B, entries("n")) == {}
+    assert of.learn(B, entries("n", "m")) == {B: DEFAULT_POOL}
+    assert of.remove(A) == {}
+
+
+def test_the_next_backend_leads_the_default_pool_when_the_first_is_removed():
+    of = fleet(a=["m"], b=["n"])
+    assert of.remove(A) == {B: DEFAULT_POOL}
+    assert of.resolve("m") is None
+    assert of.resolve("n") == DEFAULT_POOL
+
+
+def test_a_list_that_comes_late_from_a_removed_backend_brings_it_not_back():
+    of = fleet(a=["m"])
+    of.remove(A)
+    assert of.learn(A, entries("m")) == {}
+    assert of.pools() == {}
+
+
+def test_a_backend_named_like_the_default_pool_has_a_pool_of_its_own():
+    of = fleet(a=["m"], default=["n"])
+    assert of.pool_of(BackendId("default")) != DEFAULT_POOL
+
+
+def test_models_are_listed_once_with_all_their_fields():
+    of = fleet(a=["m", "adapter"], b=["n", "m"], c=None)
+    of.learn(A, [{"id": "m", "max_model_len": 4096, "permission": [{"x": 1}]}, *entries("adapter")])
+    assert of.models() == [
+        {"id": "m", "max_model_len": 4096, "permission": [{"x": 1}]},
+        *entries("adapter"),
+        *entries("n"),
+    ]
+
+
+lists = st.none() | st.sets(st.sampled_from("mnopq"), max_size=3)
+
+
+@given(st.dictionaries(st.sampled_from("abcdefg"), lists, max_size=7), st.sets(st.sampled_from("abcdefg")))
+def test_pools_are_exactly_what_shared_models_connect(served, removed):
+    of = fleet(**served)
+    for backend in removed:
+        of.remove(BackendId(backend))
+    left = {backend: names for backend, names in served.items() if backend not in removed}
+    pools = of.pools()
+    assert sorted(member for members in pools.values() for member in members) == sorted(left)
+    for backend, names in left.items():
+        if names is None:
+            assert of.pool_of(BackendId(backend)) == DEFAULT_POOL
+        for name in names or ():
+            assert of.resolve(name) == of.pool_of(BackendId(backend))
+    for pool, members in pools.items():
+        if pool != DEFAULT_POOL:
+            assert _connected([left[member] for member in members])
+    if left and None not in left.values():
+        assert _connected([left[member] for member in pools[DEFAULT_POOL]])
+
+
+def _connected(sets):
+    reached, rest = set(sets[0]), sets[1:]
+    while touching := [names for names in rest if names & reached]:
+        reached = reached.union(*touching)
+        rest = [names for names in rest if not names & reached]
+    return not rest

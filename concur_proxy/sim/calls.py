@@ -168,20 +168,25 @@ def _integer(body: dict[str, Any], key: str, least: int | None, most: int | None
 
 def _tool(body: dict[str, Any], limits: Limits) -> dict[str, Any] | None:
     """The function that must be called, or that is called because the server is told to."""
-    tools, choice = body.get("tools"), body.get("tool_choice", "auto")
-    if not tools or choice == "none":
+    functions, choice = _functions(body.get("tools") or []), body.get("tool_choice", "auto")
+    if not functions or choice == "none":
         return None
     if isinstance(choice, dict):
-        name = (choice.get("function") or {}).get("name")
-        named = [tool["function"] for tool in tools if tool.get("function", {}).get("name") == name]
+        wanted = choice.get("function")
+        named = [
+            function for function in functions if isinstance(wanted, dict) and function["name"] == wanted.get("name")
+        ]
         if not named:
-            raise ApiError(400, f"`tool_choice` names {name!r}, which is not among `tools`", "tool_choice")
-        return _function(named[0])
-    wanted = choice == "required" or (choice == "auto" and limits.tool_calls)
-    return _function(tools[0].get("function")) if wanted else None
+            raise ApiError(400, f"`tool_choice` names {wanted!r}, which is not among `tools`", "tool_choice")
+        return named[0]
+    return functions[0] if choice == "required" or (choice == "auto" and limits.tool_calls) else None
 
 
-def _function(function: Any) -> dict[str, Any]:
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+def _functions(tools: Any) -> list[dict[str, Any]]:
+    listed = tools if isinstance(tools, list) else [tools]
+    functions = [
+        tool["function"] for tool in listed if isinstance(tool, dict) and isinstance(tool.get("function"), dict)
+    ]
+    if len(functions) < len(listed) or not all(isinstance(function.get("name"), str) for function in functions):
         raise ApiError(400, "`tools` must be a list of functions with names", "tools")
-    return function
+    return functions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import orjson
@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from concur_proxy import __version__
 from concur_proxy.admin.changes import change_schema, changeable, read_change
-from concur_proxy.admin.guard import Guard, bearer
+from concur_proxy.admin.guard import Guard
 from concur_proxy.admin.port import AdminPort
 from concur_proxy.admin.reports import Ended, Released, SessionList, SessionState, StatusReport
 from concur_proxy.errors import BodyTooLargeError, ConcurError, RequestError, SessionNotFoundError
@@ -26,8 +26,8 @@ DOCS, SCHEMA = "/concur/docs", "/concur/openapi.json"
 LARGEST_BODY = 64 * 1024
 """Bytes; a whole configuration has two thousand."""
 
-NamespaceOf = Callable[[str | None], str]
-"""Makes the namespace of sessions from the API key that opens them."""
+NamespaceOf = Callable[[Mapping[str, str]], str]
+"""Tells from a request's headers whose sessions it may end: those that the same API key opened."""
 
 
 def install(app: FastAPI, port: AdminPort, *, token: SecretStr | None, namespace_of: NamespaceOf) -> None:
@@ -118,10 +118,10 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _namespace(request: Request, guard: Guard, namespace_of: NamespaceOf) -> str | None:
     """Return whose sessions the caller may end; None: everybody's. A local caller with a key acts for that key."""
-    key = bearer(request) or request.headers.get("x-api-key")
-    if guard.has_token(request) or (key is None and guard.manages(request)):
+    has_key = "authorization" in request.headers or "x-api-key" in request.headers
+    if guard.has_token(request) or (not has_key and guard.manages(request)):
         return None
-    return namespace_of(key)
+    return namespace_of(request.headers)
 
 
 async def _json(request: Request) -> Any:

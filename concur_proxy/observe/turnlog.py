@@ -29,6 +29,8 @@ class TurnLog:
     session: SessionKey | None = None
     rule: str = "anonymous"
     """Which identification rule named the session (docs/sessions.md)."""
+    session_rejected: bool = False
+    """An id was there that is too long or not printable, and was passed over."""
     backend: BackendId | None = None
     """Where it ran; None where it never left the proxy."""
     queued_s: float | None = None

@@ -86,13 +86,18 @@ def proxy():
     return Proxy({("of a", "s/1"), ("of b", "s/1"), ("of nobody", "s2")})
 
 
+def namespace_of(headers) -> str:
+    key = headers.get("authorization", "").removeprefix("Bearer ") or headers.get("x-api-key")
+    return f"of {key or 'nobody'}"
+
+
 def call(proxy: Proxy, method: str, path: str, *, token: str | None = None, client=LOCAL, **kwargs) -> httpx.Response:
     app = FastAPI(docs_url=None, openapi_url=None)
     install(
         app,
         proxy,
         token=SecretStr(token) if token else None,
-        namespace_of=lambda key: f"of {key or 'nobody'}",
+        namespace_of=namespace_of,
     )
 
     async def go() -> httpx.Response:

@@ -17,7 +17,7 @@ from concur_proxy.control.probe import Scrape
 from concur_proxy.control.regulator import Bounds, MakeLaw, Point, Regulator
 from concur_proxy.control.status import describe
 from concur_proxy.control.target import EngineTarget
-from concur_proxy.model import BackendId, Outcome, Signals, TurnRecord
+from concur_proxy.model import BackendId, Signals, TurnRecord
 from concur_proxy.windows.base import WindowView
 
 SHORTEST_GAP_S = 0.1
@@ -93,14 +93,15 @@ class ControlLoop:
             self._hurry(entry, self._period_s)
 
     def finished(self, record: TurnRecord) -> None:
-        """Take in a finished turn; one that the engine refused moves the window at once."""
+        """Take in a finished turn."""
         if (entry := self._entries.get(record.backend)) is not None:
             entry.regulator.record(record, now=self._clock())
-            if record.outcome is Outcome.OVERLOADED:
-                self._hurry(entry)
 
     def refused(self, backend: BackendId) -> None:
-        """The engine has refused a turn (429, 503, 529) that goes back among the held and leaves no record."""
+        """The engine has answered 429, 503 or 529: the window moves at once.
+
+        For every such answer, also where the turn goes back among the held and leaves no record.
+        """
         if (entry := self._entries.get(backend)) is not None:
             entry.regulator.tracker.refused()
             self._hurry(entry)

@@ -12,7 +12,7 @@ from typing import Protocol
 from concur_proxy.control.ports import GatePort
 from concur_proxy.core.signals import SignalTracker
 from concur_proxy.engines.base import EngineSample
-from concur_proxy.model import BackendEvent, BackendId, Outcome, Signals, TurnRecord
+from concur_proxy.model import BackendEvent, BackendId, Signals, TurnRecord
 from concur_proxy.windows.base import Law, Verdict, WindowView
 
 HISTORY_POINTS = 3600
@@ -109,8 +109,6 @@ class Regulator:
     def record(self, record: TurnRecord, *, now: float) -> None:
         """Take in a finished turn."""
         self.tracker.record(record)
-        if record.outcome is Outcome.OVERLOADED:
-            self.tracker.refused()
         try:
             self._law.observe(record, now=now)
         except Exception:  # noqa: BLE001

@@ -90,19 +90,18 @@ def test_a_refusal_does_not_wait_for_the_period():
     stand.step(0.5)
     assert stand.updates == 2
     assert stand.loop.signals(A).rejections == 1
-    stand.loop.finished(turn(Outcome.OVERLOADED))
+    stand.loop.refused(A)
     assert stand.step(0.5) == 0.5 + SHORTEST_GAP_S
     assert stand.updates == 2
     stand.step(0.5 + SHORTEST_GAP_S)
     assert stand.updates == 3
 
 
-def test_other_turns_wait_for_the_period():
+def test_finished_turns_wait_for_the_period_however_they_ended():
     stand = Stand()
     due = stand.step(0.0)
     for outcome in Outcome:
-        if outcome is not Outcome.OVERLOADED:
-            stand.loop.finished(turn(outcome))
+        stand.loop.finished(turn(outcome))
     assert stand.step(0.5) == due
     assert stand.updates == 1
 

@@ -51,8 +51,9 @@ def test_turns_reach_the_law_and_the_hit_rate():
     assert one.signals.rejections == 0
 
 
-def test_a_refused_turn_is_a_rejection_once():
+def test_a_refusal_is_told_by_the_data_path_and_not_again_by_the_record():
     one = regulator(FakeGate())
+    one.tracker.refused()
     one.record(turn(Outcome.OVERLOADED), now=3.0)
     one.update(now=3.0)
     assert one.signals.rejections == 1

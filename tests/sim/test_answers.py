@@ -63,6 +63,13 @@ def test_a_tool_call_counts_the_same_when_it_is_sent_back(room):
         assert sent_back.startswith(said.text)
 
 
+def test_a_tool_call_that_cannot_be_made_longer_still_fills_its_last_token():
+    counter = {"name": "count", "parameters": {"properties": {"upto": {"type": "integer"}}}}
+    said = answer(replace(CALL, tool=counter, ignore_eos=True), "x" * 40, 0, 100, 0)
+    assert said.arguments == '{"upto":1}'
+    assert len(said.text) == said.tokens * tokens.CHARS
+
+
 def test_arguments_fit_the_schema_whatever_it_is():
     schema = {
         "properties": {

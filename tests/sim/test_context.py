@@ -50,6 +50,14 @@ def test_it_does_not_matter_in_how_many_pieces_a_stretch_is_added(first, second)
     assert whole.hashes == pieces.hashes
 
 
+def test_a_block_is_known_by_all_that_is_before_it():
+    one, other = Context(4), Context(4)
+    for context, source in ((one, 1), (other, 2)):
+        context.append(source, 4)
+        context.append(3, 4)
+    assert one.hashes[1] != other.hashes[1]
+
+
 def test_hashes_already_given_away_grow_with_the_context():
     context = Context(4)
     context.append(1, 8)

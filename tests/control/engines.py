@@ -34,6 +34,8 @@ class Page:
     endless: bool = False
     close: bool = False
     """Answer, and close the connection right after without saying so."""
+    stale: bool = False
+    """Answer the first request of a connection; take a second one and close it."""
     headers: str = ""
 
 
@@ -94,14 +96,15 @@ class FakeEngine:
 
     async def _serve(self, reader, writer):
         try:
-            while await self._answer(reader, writer):
-                pass
+            fresh = True
+            while await self._answer(reader, writer, fresh=fresh):
+                fresh = False
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
 
-    async def _answer(self, reader, writer):
+    async def _answer(self, reader, writer, *, fresh):
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         path = head.split()[1]
         self.headers.append(head.lower())
@@ -109,7 +112,8 @@ class FakeEngine:
         self._open += 1
         self.overlap = max(self.overlap, self._open)
         try:
-            return await self._send(self.pages.get(path, Page("not found", status=404)), writer)
+            page = self.pages.get(path, Page("not found", status=404))
+            return (fresh or not page.stale) and await self._send(page, writer)
         finally:
             self._open -= 1
 

@@ -80,6 +80,21 @@ def test_the_models_are_known_before_the_backend_is_up_and_all_fields_are_kept()
     watching(body)
 
 
+def test_who_comes_back_may_serve_something_else():
+    async def body(watch):
+        async with FakeEngine({"/health": OK, "/v1/models": models("m")}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.state() == "up")
+            await engine.stop()
+            await eventually(lambda: watch.state() == "lost")
+            engine.pages["/v1/models"] = models("n")
+            await engine.start()
+            await eventually(lambda: watch.state() == "up")
+            assert [model["id"] for model in watch.models[A]] == ["n"]
+
+    watching(body)
+
+
 def test_adapters_that_are_loaded_later_are_seen(monkeypatch):
     monkeypatch.setattr(module, "MODELS_S", 0.0)
 

@@ -100,6 +100,14 @@ def test_another_start_time_is_a_restart_even_where_counters_are_higher():
     assert tracker.take(now=60.0).prompt_tokens is None
 
 
+def test_a_restart_is_told_once_also_where_a_counter_is_born_later():
+    tracker = SignalTracker()
+    tracker.sample(EngineSample(at=0.0, prompt_tokens=1000, preemptions=500))
+    assert tracker.sample(EngineSample(at=1.0, prompt_tokens=10))
+    assert not tracker.sample(EngineSample(at=2.0, prompt_tokens=20, preemptions=2))
+    assert tracker.take(now=2.0).preemptions == 2
+
+
 def test_a_counter_is_born_at_zero():
     tracker = SignalTracker()
     tracker.sample(EngineSample(at=0.0, prompt_tokens=10))

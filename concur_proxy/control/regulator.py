@@ -104,7 +104,8 @@ class Regulator:
         if self.tracker.sample(sample):
             _log.warning("backend %s has restarted: its KV cache is empty", self.backend)
             self._gate.backend_event(self.backend, BackendEvent.FLUSHED)
-        self._tell_capacity()
+        if self._tell_capacity():
+            self._start_anew()
 
     def record(self, record: TurnRecord, *, now: float) -> None:
         """Take in a finished turn."""
@@ -157,11 +158,20 @@ class Regulator:
         window = self._law.start(capacity_tokens=self.capacity, typical_footprint_tokens=typical_footprint_tokens)
         return min(max(window, self.bounds.minimum), self.bounds.maximum)
 
-    def _tell_capacity(self) -> None:
+    def _start_anew(self) -> None:
+        """The first window was chosen without the capacity: choose again, unless there is something to go by already."""
+        view = self._gate.view(self.backend)
+        if view.active == 0:
+            self._gate.set_unit(self.backend, self._law.unit, self._first_window(view.typical_footprint_tokens))
+
+    def _tell_capacity(self) -> bool:
+        """Tell the gate a capacity that is new; return whether it was."""
         capacity = self.capacity
-        if capacity is not None and capacity != self._capacity_told:
-            self._capacity_told = capacity
-            self._gate.set_capacity(self.backend, capacity)
+        if capacity is None or capacity == self._capacity_told:
+            return False
+        self._capacity_told = capacity
+        self._gate.set_capacity(self.backend, capacity)
+        return True
 
     def _decide(self, view: WindowView, now: float) -> Verdict:
         try:

@@ -82,6 +82,22 @@ def test_the_engines_capacity_goes_before_the_operators():
     assert one.signals.capacity_tokens == 5000
 
 
+@pytest.mark.parametrize(("active", "window"), [(0, 50), (3, 11)])
+def test_a_window_chosen_without_the_capacity_is_chosen_again_while_nobody_is_active(active, window):
+    gate = FakeGate()
+    gate.active = active
+    one = regulator(gate)
+    one.update(now=0.0)
+    one.law.first = 50.0
+    one.sample(EngineSample(at=0.0, capacity_tokens=5000))
+    assert gate.window[A] == window
+    assert one.law.starts == ([None] if active else [None, 5000])
+    gate.active = 0
+    one.law.first = 70.0
+    one.sample(EngineSample(at=1.0, capacity_tokens=5000))
+    assert gate.window[A] == window
+
+
 def test_where_the_operators_cap_limits_it_is_a_hard_limit():
     gate = FakeGate()
     one = regulator(gate, Bounds(1, 11.5))

@@ -86,7 +86,7 @@ def test_no_more_requests_run_than_allowed():
 
 
 def test_the_request_admitted_last_is_preempted_and_resumes_at_the_head_of_the_line():
-    target = engine(tokens=96)
+    target = engine(tokens=96, max_num_seqs=2)
     first, last, third = request(40, 40, 1), request(30, 20, 2), request(10, 4, 3)
     for job in (first, last):
         target.submit(job)

@@ -159,7 +159,7 @@ class Regulator:
         return min(max(window, self.bounds.minimum), self.bounds.maximum)
 
     def _start_anew(self) -> None:
-        """The first window was chosen without the capacity: choose again, unless there is something to go by already."""
+        """Choose the first window again, now with the capacity, unless there is something to go by already."""
         view = self._gate.view(self.backend)
         if view.active == 0:
             self._gate.set_unit(self.backend, self._law.unit, self._first_window(view.typical_footprint_tokens))

@@ -1,0 +1,173 @@
+"""Finds what an answer says about itself in JSON text that passes by in pieces of any size.
+
+Nothing is parsed but the few values that matter, and nothing is kept but the end of a piece that may go on in the next
+one. That works because keys are told from text by one byte: quotes inside of JSON strings are escaped, so ``"usage":``
+is always a key. Where a key like it stands in the model's own words (a tool's arguments as an object), the engine's
+comes later, and the last one counts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from concur_proxy.model import FinishReason, Usage
+
+MAX_VALUE = 8 << 10
+"""Bytes of a usage object; a longer one is none."""
+OVERLAP = 192
+"""Bytes of a piece that are looked at again together with the next: more than any key and short value needs."""
+
+_KEY = b'"usage"'
+_VALUE = re.compile(rb"\s{0,16}:\s{0,16}")
+_REASON = re.compile(rb'_reason"\s*:\s*"([^"\\]{0,48})"')
+_CALLED = re.compile(rb'"tool_calls"\s*:\s*\[\s*\{|"type"\s*:\s*"function_call"')
+_RESPONSE_ID = re.compile(rb'"id"\s*:\s*"(resp_[!#-\[\]-~]{1,128})"')
+_CUT_SHORT = re.compile(rb'"incomplete_details"\s*:\s*\{')
+_TOKEN = re.compile(
+    rb'"(?:content|text|reasoning|reasoning_content|thinking|refusal|partial_json|delta)"\s*:\s*"[^"]'
+    rb'|"tool_calls"\s*:\s*\[\s*\{|"type"\s*:\s*"tool_use"'
+)
+"""Generated text or a call of a tool, in the chunks of any of the APIs; the first chunk of most has only a role."""
+
+_REASONS = {
+    **dict.fromkeys((b"tool_calls", b"function_call", b"tool_use"), FinishReason.TOOL_CALLS),
+    **dict.fromkeys((b"stop", b"end_turn", b"stop_sequence"), FinishReason.STOP),
+    **dict.fromkeys((b"length", b"max_tokens", b"max_output_tokens"), FinishReason.LENGTH),
+}
+_PROMPT = ("prompt_tokens", "input_tokens")
+_COMPLETION = ("completion_tokens", "output_tokens")
+_CACHE_PARTS = ("cache_read_input_tokens", "cache_creation_input_tokens")
+_decode = json.JSONDecoder().raw_decode
+
+
+class BodyScanner:
+    """``streamed``: the text is a stream of events, whose usage may come in parts (Anthropic's does)."""
+
+    __slots__ = (
+        "_called",
+        "_carry",
+        "_cut_short",
+        "_finish",
+        "_stop",
+        "_streamed",
+        "_told",
+        "response_id",
+        "saw_token",
+    )
+
+    def __init__(self, *, streamed: bool) -> None:
+        self._streamed = streamed
+        self._carry = b""
+        self._told: dict[str, object] = {}
+        self._finish: FinishReason | None = None
+        self._stop: FinishReason | None = None
+        self._called = False
+        self._cut_short = False
+        self.response_id: str | None = None
+        """Id in the Responses API."""
+        self.saw_token = False
+        """Something generated has passed; only streams tell."""
+
+    @property
+    def usage(self) -> Usage | None:
+        return read_usage(self._told)
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        reason = self._finish or self._stop
+        if reason is None and self.response_id is not None and self._told:
+            reason = FinishReason.LENGTH if self._cut_short else FinishReason.STOP
+        # Engines say "stop" when they had to call the tool that the client named.
+        return FinishReason.TOOL_CALLS if reason is FinishReason.STOP and self._called else reason
+
+    def feed(self, data: bytes) -> None:
+        """Look at the next piece. Costs a few byte searches where there is nothing to find."""
+        if self._carry:
+            data = self._carry + data
+        # Within an event there is no end of a line, so what ends with one ends no key or value in the middle.
+        self._carry = b"" if self._streamed and data.endswith(b"\n") else data[-OVERLAP:]
+        if b'_reason"' in data:
+            self._find_reason(data)
+        if not self._called and (b'"tool_calls"' in data or b'"function_call"' in data):
+            self._called = _CALLED.search(data) is not None
+        if self.response_id is None and b'"resp_' in data and (found := _RESPONSE_ID.search(data)):
+            self.response_id = found[1].decode()
+        if self.response_id is not None and b'"incomplete_details"' in data:
+            self._cut_short = self._cut_short or _CUT_SHORT.search(data) is not None
+        if self._streamed and not self.saw_token:
+            self.saw_token = _TOKEN.search(data) is not None
+        if _KEY in data:
+            self._find_usage(data)
+
+    def _find_reason(self, data: bytes) -> None:
+        for found in _REASON.finditer(data):
+            key, reason = data[: found.start()], _REASONS.get(found[1], FinishReason.OTHER)
+            if key.endswith(b'"stop'):
+                self._stop = reason  # vLLM also has one beside its finish_reason: the text that it stopped at
+            elif key.endswith(b'"finish') and self._finish is not FinishReason.TOOL_CALLS:
+                self._finish = reason
+            self.saw_token = self.saw_token or self._streamed
+
+    def _find_usage(self, data: bytes) -> None:
+        position = data.find(_KEY)
+        while position >= 0:
+            end = self._read_usage(data, position + len(_KEY))
+            if end is None:
+                self._carry = data[position:]
+                return
+            position = data.find(_KEY, end)
+
+    def _read_usage(self, data: bytes, start: int) -> int | None:
+        """Read what follows the key; return where it ends, or None where it may go on in the next piece."""
+        colon = _VALUE.match(data, start)
+        if colon is None:
+            rest = data[start : start + OVERLAP]
+            return start if rest.strip() or len(rest) == OVERLAP else None
+        text = data[colon.end() : colon.end() + MAX_VALUE]
+        if text[:1] != b"{":
+            return colon.end() if text else None
+        try:
+            value, length = _decode(text.decode(errors="replace"))
+        except (ValueError, RecursionError):
+            return colon.end() + MAX_VALUE if len(text) == MAX_VALUE else None
+        self._take(value)
+        return colon.end() + length
+
+    def _take(self, value: dict[str, object]) -> None:
+        if any(_count(value.get(name)) is not None for name in _PROMPT + _COMPLETION):
+            known = {name: part for name, part in value.items() if part is not None}
+            self._told = {**self._told, **known} if self._streamed else known
+
+
+def read_usage(told: Mapping[str, object]) -> Usage | None:
+    """Read a usage object of any of the APIs; None where it does not tell the prompt's tokens.
+
+    Anthropic's ``input_tokens`` are what neither came from the cache nor was written to it: the prompt is their sum.
+    """
+    prompt = _first(told, _PROMPT)
+    if prompt is None:
+        return None
+    completion = _first(told, _COMPLETION) or 0
+    parts = [_count(told.get(name)) for name in _CACHE_PARTS]
+    if parts != [None, None]:
+        return Usage(prompt + sum(part or 0 for part in parts), completion, parts[0])
+    cached = _cached(told)
+    return Usage(prompt, completion, None if cached is None else min(cached, prompt))
+
+
+def _cached(told: Mapping[str, object]) -> int | None:
+    for name in ("prompt_tokens_details", "input_tokens_details"):
+        details = told.get(name)
+        if isinstance(details, dict) and (cached := _count(details.get("cached_tokens"))) is not None:
+            return cached
+    return _count(told.get("cached_tokens"))
+
+
+def _first(told: Mapping[str, object], names: tuple[str, ...]) -> int | None:
+    return next((count for name in names if (count := _count(told.get(name))) is not None), None)
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 53 else None

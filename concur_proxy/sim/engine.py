@@ -18,120 +18,12 @@ Requests may arrive and be aborted in between.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from itertools import pairwise
 
 from concur_proxy.sim.kvcache import BlockPool
-from concur_proxy.sim.stats import EndReason, EngineStats
-
-
-@dataclass(frozen=True, slots=True)
-class StepCost:
-    """Seconds that one step takes: ``a + b·tokens + c·decodes + d·context``."""
-
-    a: float
-    """Per step: the weights are read once, kernels are launched."""
-    b: float
-    """Per token computed, prompt or generated."""
-    c: float
-    """Per decoding request."""
-    d: float
-    """Per token of context that a decoding request reads back."""
-
-    def seconds(self, tokens: int, decodes: int, context: int) -> float:
-        return self.a + self.b * tokens + self.c * decodes + self.d * context
-
-    def faster(self, speed: float) -> StepCost:
-        """The same engine with all times divided by ``speed``."""
-        return StepCost(self.a / speed, self.b / speed, self.c / speed, self.d / speed)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
-    blocks: int
-    """All blocks, the null block among them (``num_gpu_blocks``)."""
-    cost: StepCost
-    block_size: int = 16
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 2048
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.max_num_seqs <= self.max_num_batched_tokens:
-            raise ValueError("max_num_batched_tokens must be at least max_num_seqs, and that at least 1")
-
-    @property
-    def max_request_tokens(self) -> int:
-        """The longest request, prompt and output, that fits when it runs alone."""
-        return (self.blocks - 1) * self.block_size
-
-
-@dataclass(slots=True, eq=False)
-class Request:
-    """One inference request. How much it will generate is known to the model behind the engine, not to the scheduler.
-
-    ``hashes[i]`` identifies the tokens of block i and all before it, for every block that prompt and output fill. The
-    sequence is read by index only, so it may be a session's list that grows later.
-    """
-
-    prompt_tokens: int
-    output_tokens: int
-    hashes: Sequence[int]
-    arrived_at: float
-    end: EndReason = EndReason.LENGTH
-    computed: int = 0
-    """Tokens whose KV is in ``blocks``."""
-    generated: int = 0
-    cached_tokens: int | None = None
-    """Prompt tokens that the prefix cache had; None until the request is first scheduled."""
-    preemptions: int = 0
-    first_token_at: float | None = None
-    last_token_at: float | None = None
-    blocks: list[int] = field(default_factory=list)
-    shared: int = 0
-    """How many of ``blocks`` are registered in the pool."""
-    running: bool = False
-
-    @property
-    def total(self) -> int:
-        return self.prompt_tokens + self.generated
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """What one or several merged steps brought."""
-
-    started_at: float
-    ended_at: float
-    steps: int
-    emitted: Sequence[tuple[Request, int]]
-    """Requests that got tokens, and how many."""
-    finished: Sequence[Request]
-
-    @property
-    def duration(self) -> float:
-        return self.ended_at - self.started_at
-
-
-@dataclass(slots=True)
-class _Step:
-    """A step under way: its batch, and when each of its merged parts ends."""
-
-    started_at: float
-    budget: int
-    batch: list[tuple[Request, int]] = field(default_factory=list)
-    tokens: int = 0
-    decodes: int = 0
-    context: int = 0
-    ends_at: list[float] = field(default_factory=list)
-
-    def add(self, request: Request, count: int) -> None:
-        self.batch.append((request, count))
-        self.budget -= count
-        self.tokens += count
-        if count == 1 and request.computed + 1 == request.total:
-            self.decodes += 1
-            self.context += request.computed
+from concur_proxy.sim.stats import EngineStats
+from concur_proxy.sim.step import EngineConfig, Request, Step, StepResult
 
 
 class Engine:
@@ -143,7 +35,7 @@ class Engine:
         self.stats = EngineStats()
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
-        self._step: _Step | None = None
+        self._step: Step | None = None
         self._changes = 0
         """Counts what may let a waiting request fit: blocks given back, prompt blocks shared."""
         self._blocked: tuple[Request, int] | None = None
@@ -201,7 +93,7 @@ class Engine:
         With ``until``, equal decode steps that all start before it are merged into one, which changes no result.
         """
         assert self._step is None, "the step before has not ended"
-        step = _Step(now, self.config.max_num_batched_tokens)
+        step = Step(now, self.config.max_num_batched_tokens)
         preempted = self._continue_running(step)
         if not preempted:
             self._admit_waiting(step, now)
@@ -236,7 +128,7 @@ class Engine:
 
     # ------------------------------------------------------------------ what a step computes
 
-    def _continue_running(self, step: _Step) -> bool:
+    def _continue_running(self, step: Step) -> bool:
         """Give running requests their tokens. True where somebody was preempted for it."""
         before = self.stats.preemptions
         for request in tuple(self._running):
@@ -256,7 +148,7 @@ class Engine:
                 return False
         return True
 
-    def _admit_waiting(self, step: _Step, now: float) -> None:
+    def _admit_waiting(self, step: Step, now: float) -> None:
         while self._waiting and step.budget > 0 and len(self._running) < self.config.max_num_seqs:
             request = self._waiting[0]
             if not self._place(request):
@@ -322,7 +214,7 @@ class Engine:
         request.running = False
         self._changes += 1
 
-    def _merge(self, step: _Step, until: float) -> None:
+    def _merge(self, step: Step, until: float) -> None:
         """Append equal decode steps as long as none ends, all find blocks, and each starts before ``until``."""
         size, cost = self.config.block_size, self.config.cost
         most = min(request.output_tokens - request.generated for request, _ in step.batch)
@@ -340,7 +232,7 @@ class Engine:
 
     # ------------------------------------------------------------------ what a step brings
 
-    def _emit(self, request: Request, step: _Step) -> int:
+    def _emit(self, request: Request, step: Step) -> int:
         """Count a request's tokens of this step; returns the prompt tokens computed for it if these are its first."""
         stats, ends_at, steps = self.stats, step.ends_at, len(step.ends_at)
         request.generated += steps
@@ -358,7 +250,7 @@ class Engine:
         request.last_token_at = ends_at[-1]
         return fresh
 
-    def _count(self, step: _Step, emitted: int, fresh: int) -> None:
+    def _count(self, step: Step, emitted: int, fresh: int) -> None:
         stats, ends_at, steps = self.stats, step.ends_at, len(step.ends_at)
         stats.steps += steps
         stats.scheduled_tokens += step.tokens * steps

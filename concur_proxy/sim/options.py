@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from concur_proxy.errors import ConfigError
-from concur_proxy.sim.engine import EngineConfig
 from concur_proxy.sim.profiles import PROFILES, Profile
+from concur_proxy.sim.step import EngineConfig
 
 BLOCK_SIZE = 16
 """Tokens per KV block, as vLLM has it on CUDA."""

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from concur_proxy.sim.engine import StepCost
+from concur_proxy.sim.step import StepCost
 
 GIB = 1 << 30
 MEMORY_SHARE = 0.92

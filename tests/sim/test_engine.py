@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from concur_proxy.sim.context import Context
-from concur_proxy.sim.engine import Engine, EngineConfig, Request, StepCost
+from concur_proxy.sim.engine import Engine
 from concur_proxy.sim.stats import EndReason
+from concur_proxy.sim.step import EngineConfig, Request, StepCost
 
 COST = StepCost(a=1.0, b=0.01, c=0.1, d=0.001)
 

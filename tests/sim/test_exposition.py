@@ -3,8 +3,9 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from concur_proxy.sim.context import Context
-from concur_proxy.sim.engine import Engine, EngineConfig, Request, StepCost
+from concur_proxy.sim.engine import Engine
 from concur_proxy.sim.exposition import render
+from concur_proxy.sim.step import EngineConfig, Request, StepCost
 
 
 def busy_engine() -> Engine:

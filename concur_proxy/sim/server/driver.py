@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from concur_proxy.sim.engine import Engine, Request
+from concur_proxy.sim.engine import Engine
+from concur_proxy.sim.step import Request
 
 MAX_LAG_S = 0.1
 """How far the engine may run behind the clock and still catch up. A host that is slower than the simulated engine, or

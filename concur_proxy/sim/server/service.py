@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from concur_proxy.sim import tokens
 from concur_proxy.sim.answers import Answer, answer
 from concur_proxy.sim.calls import ApiError, Call
-from concur_proxy.sim.engine import Engine, Request
+from concur_proxy.sim.engine import Engine
 from concur_proxy.sim.options import Deployment, EngineOptions
 from concur_proxy.sim.replies import Usage
 from concur_proxy.sim.server.driver import Driver
+from concur_proxy.sim.step import Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 import asyncio
 
 from concur_proxy.sim.context import Context
-from concur_proxy.sim.engine import Engine, EngineConfig, Request, StepCost
+from concur_proxy.sim.engine import Engine
 from concur_proxy.sim.server.driver import MAX_LAG_S, Driver
+from concur_proxy.sim.step import EngineConfig, Request, StepCost
 
 
 class Clock:

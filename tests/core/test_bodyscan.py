@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from concur_proxy.core import bodyscan
 from concur_proxy.core.bodyscan import MAX_VALUE, BodyScanner, read_usage
 from concur_proxy.model import FinishReason, Usage
 from tests.core.answers import CHAT_USAGE, HARD_TEXT, STREAMS, USAGE, chat_body, chunk, event
@@ -135,9 +136,22 @@ def test_nothing_but_the_end_of_a_large_body_is_kept():
     assert len(scanner._carry) <= 2 * MAX_VALUE
 
 
-def test_nesting_without_end_is_passed_over_once():
-    scanner = scan(b'{"usage":' * 100_000)
-    assert scanner.usage is None
+def test_nesting_without_end_is_passed_over_once(monkeypatch):
+    calls = []
+    decode = bodyscan._decode
+    monkeypatch.setattr(bodyscan, "_decode", lambda text: (calls.append(text), decode(text))[1])
+    assert scan(b'{"usage":' * 100_000).usage is None
+    assert len(calls) <= 9 * 100_000 / MAX_VALUE + 1
+
+
+def test_a_long_usage_object_cut_anywhere():
+    body = json.dumps({"usage": USAGE | {"completion_tokens_details": {f"kind_{n}": n for n in range(40)}}}).encode()
+    for cut in range(len(body)):
+        assert scan(body[:cut], body[cut:]).usage == Usage(100, 7)
+
+
+def test_lines_of_a_json_body_may_end_between_key_and_value():
+    assert scan(b'{"finish_reason":\n', b'"stop"}').finish_reason is FinishReason.STOP
 
 
 def test_the_id_of_a_response_is_its_own():

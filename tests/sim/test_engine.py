@@ -336,21 +336,22 @@ def test_merged_steps_stop_before_the_next_event():
 def agents(cap: int) -> tuple[float, float]:
     """Output tokens per second and hit rate of 64 agents of 12 turns, at most ``cap`` of them at once.
 
-    The costs and the cache are those of the project's measurements on a real vLLM (Qwen3-32B on one 80 GB card at twice
-    real time, 32,768 tokens of KV).
+    Costs, cache and agents are those of the project's measurements on a real vLLM (Qwen3-32B on one 80 GB card at twice
+    real time, 32,768 tokens of KV; 400 tokens at first, then 200 a turn, answers of 50, think time 0.5 s), with what
+    its chat template adds and some milliseconds that its host spends on each turn.
     """
     target = Engine(EngineConfig(32_768 // 16, StepCost(0.022, 1.25e-4, 3e-5, 8.7e-8).faster(2), max_num_seqs=256))
     think, waiting, events, owner = Random(1), list(range(64)), [], {}
 
     def turn(agent, at, number, context, spoken):
-        new = 410 if number == 0 else 210
+        new = 412 if number == 0 else 214
         context.append(agent + 1, new + 50, start=spoken)
         events.append((at, agent, number, context, spoken + new + 50))
 
     def start(at):
         if waiting:
             context = Context(16)
-            context.append(0, 105)
+            context.append(0, 106)
             turn(waiting.pop(0), at, 0, context, 0)
 
     for _ in range(cap):
@@ -370,7 +371,7 @@ def agents(cap: int) -> tuple[float, float]:
             if number == 11:
                 start(now)
             else:
-                turn(agent, now + think.expovariate(2.0), number + 1, context, spoken)
+                turn(agent, now + 0.03 + think.expovariate(2.0), number + 1, context, spoken)
     stats = target.stats
     return stats.generation_tokens / now, stats.cached_tokens / stats.prompt_tokens
 
@@ -381,6 +382,6 @@ def test_the_collapse_of_a_real_engine_is_reproduced():
     for got, (rate, hits) in zip(
         (few, best, many, all_of_them), ((313, 0.88), (434, 0.87), (346, 0.30), (301, 0.06)), strict=True
     ):
-        assert got[0] == pytest.approx(rate, rel=0.12)
+        assert got[0] == pytest.approx(rate, rel=0.1)
         assert got[1] == pytest.approx(hits, abs=0.04)
     assert best[0] / all_of_them[0] == pytest.approx(434 / 301, rel=0.05)

@@ -3,8 +3,8 @@
 API server, scheduler, KV block pool, prefix cache, preemption and metrics are vLLM's own; ``executor`` takes the place
 of the workers: it says how long a step takes (``costs``) and which tokens come out (``sampler``).
 
-No installation: vLLM finds the plug-in by the ``.dist-info`` folder beside this package as soon as that folder's parent is on
-``PYTHONPATH``, and it is active only in a process that carries ``settings.VARIABLE``.
+No installation: vLLM finds the plug-in by the ``.dist-info`` folder beside this package as soon as that folder's
+parent is on ``PYTHONPATH``, and it is active only in a process that carries ``settings.VARIABLE``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """vLLM's executor interface over a cost model.
 
 A step is planned in ``execute_model`` (who is scheduled, when the device will be done) and its tokens are drawn in
-``sample_tokens``; the future of the result waits until the simulated device is done. Steps queue on the device one after the
-other, as on a real one, so vLLM's asynchronous scheduling overlaps its own work with them.
+``sample_tokens``; the future of the result waits until the simulated device is done. Steps queue on the device one
+after the other, as on a real one, so vLLM's asynchronous scheduling overlaps its own work with them.
 
 Not modelled: pooling, log-probabilities, LoRA, speculative decoding, models with other than full attention.
 """
@@ -75,16 +75,17 @@ class SimulatedExecutor(Executor):
         self._free_at = 0.0
         self._prompts: dict[str, int] = {}
         self._plan: Plan | None = None
-        self._trace: TextIO | None = open(device.trace, "a", buffering=1) if device.trace else None  # noqa: SIM115
+        self._trace: TextIO | None = open(device.trace, "a", buffering=1) if device.trace else None
         logger.info("simulated device: %s", device)
 
     def _make_sampler(self, device: Device) -> Sampler:
         with open(device.words) as file:
             words = json.load(file)
-        tokenizer = get_tokenizer(self.model_config.tokenizer)
+        encode = get_tokenizer(self.model_config.tokenizer).encode
         return Sampler(
             words=list(words.values()),
-            closers=[tokenizer.encode(text)[0] for text in CLOSERS],
+            closers=[ids[0] for ids in map(encode, CLOSERS) if len(ids) == 1],
+            quote=encode('"')[0],
             end=self.model_config.hf_text_config.eos_token_id,
             end_probability=device.end_probability,
             seed=self.model_config.seed,
@@ -112,7 +113,9 @@ class SimulatedExecutor(Executor):
     def supported_tasks(self) -> tuple[str, ...]:
         return ("generate",)
 
-    def collective_rpc(self, method: Any, timeout: Any = None, args: Any = (), kwargs: Any = None, non_block: bool = False) -> Any:
+    def collective_rpc(
+        self, method: Any, timeout: Any = None, args: Any = (), kwargs: Any = None, non_block: bool = False
+    ) -> Any:
         """No workers: whatever they would be told has no effect, and they have nothing to say."""
         return _at_once([None], non_block=non_block)
 
@@ -141,9 +144,17 @@ class SimulatedExecutor(Executor):
         for new in output.scheduled_new_reqs:
             prompt = self._prompts[new.req_id] = new.prompt_len
             total = max(prompt, len(new.prefill_token_ids or ()))
-            plan.add(new.req_id, computed=new.num_computed_tokens, scheduled=scheduled[new.req_id], prompt=prompt, total=total)
+            plan.add(
+                new.req_id,
+                computed=new.num_computed_tokens,
+                scheduled=scheduled[new.req_id],
+                prompt=prompt,
+                total=total,
+            )
         known = output.scheduled_cached_reqs
-        for request, computed, said in zip(known.req_ids, known.num_computed_tokens, known.num_output_tokens, strict=True):
+        for request, computed, said in zip(
+            known.req_ids, known.num_computed_tokens, known.num_output_tokens, strict=True
+        ):
             prompt = self._prompts[request]
             plan.add(request, computed=computed, scheduled=scheduled[request], prompt=prompt, total=prompt + said)
         self._schedule(plan)
@@ -166,7 +177,9 @@ class SimulatedExecutor(Executor):
         return future if non_block else future.result()
 
     def _draw(self, plan: Plan, grammar: GrammarOutput | None) -> ModelRunnerOutput:
-        rows = dict(zip(grammar.structured_output_request_ids, grammar.grammar_bitmask, strict=False)) if grammar else {}
+        rows = (
+            dict(zip(grammar.structured_output_request_ids, grammar.grammar_bitmask, strict=False)) if grammar else {}
+        )
         tokens: list[list[int]] = []
         for request, sampled in zip(plan.requests, plan.sampled, strict=True):
             if not sampled:

@@ -13,8 +13,9 @@ VARIABLE = "CONCUR_RIG_DEVICE"
 class StepCosts:
     """Seconds of one model step.
 
-    The defaults stand for Qwen3-32B in bf16 on one 80 GB card. They are an assumption from its size and the card's data
-    sheet (66 GB of weights at 3 TB/s, 64 GFLOP a token at half of 990 TFLOP/s, 256 KB of KV a token); no card was measured.
+    The defaults stand for Qwen3-32B in bf16 on one 80 GB card. They are an assumption from its size and the card's
+    data sheet (66 GB of weights at 3 TB/s, 64 GFLOP a token at half of 990 TFLOP/s, 256 KB of KV a token); no card
+    was measured.
     """
 
     step: float = 0.022

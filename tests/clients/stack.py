@@ -1,0 +1,106 @@
+"""What a client talks to in these tests: an engine, directly or through the proxy as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import httpx
+
+from concur_proxy.fleet import warden
+from tests.rig.engine import free_port
+
+PATIENCE_S = 30.0
+POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Stack:
+    url: str
+    """Where the client sends its requests."""
+    engine: str
+    """The engine's own URL; the same as ``url`` where there is no proxy."""
+    model: str
+
+    @property
+    def proxied(self) -> bool:
+        return self.url != self.engine
+
+    def running(self) -> float:
+        """Requests that the engine has, running or waiting."""
+        lines = httpx.get(f"{self.engine}/metrics").text.splitlines()
+        names = ("vllm:num_requests_running{", "vllm:num_requests_waiting{")
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(names))
+
+    def wait_until_running(self, wanted: int) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while (now := self.running()) != wanted:
+            assert time.monotonic() < deadline, f"the engine has {now:g} requests, not {wanted}"
+            time.sleep(POLL_S)
+
+
+class ProxyProcess:
+    """``concur-proxy serve`` on a free port, ready when entered. Ends with exit status 0, or the test fails."""
+
+    def __init__(
+        self, backends: Sequence[str], *, flags: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        urls = [word for backend in backends for word in ("--backend", backend)]
+        self._command = [sys.executable, "-m", "concur_proxy", "serve", *urls, "--port", str(self.port), *flags]
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("CONCUR_")}
+        self._env = {**inherited, **(env or {})}
+        self._log = tempfile.NamedTemporaryFile(prefix="concur-proxy-", suffix=".log")  # noqa: SIM115 - closed in _end
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def log(self) -> str:
+        return Path(self._log.name).read_text()
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            warden.command(self._command, grace_s=40),
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env=self._env,
+        )
+        try:
+            self._wait_until_ready(self._process)
+        except BaseException:
+            self._end(self._process)
+            raise
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        assert self._process is not None
+        status, log = self._end(self._process)
+        if kind is None:
+            assert status == 0, log
+
+    def _end(self, process: subprocess.Popen[bytes]) -> tuple[int, str]:
+        assert process.stdin is not None
+        process.stdin.close()
+        status, log = process.wait(), self.log()
+        self._log.close()
+        return status, log
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._ready():
+            assert process.poll() is None, f"the proxy ended:\n{self.log()}"
+            assert time.monotonic() < deadline, f"the proxy is not ready:\n{self.log()}"
+            time.sleep(POLL_S)
+
+    def _ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz").status_code == 200
+        except httpx.TransportError:
+            return False

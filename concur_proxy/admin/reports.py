@@ -53,8 +53,10 @@ class BackendReport(Report):
     hard: bool = Field(False, description="Every turn over the window is held, warm or not.")
     reason: str | None = Field(None, description="Why the law set this window.")
     law: dict[str, Any] = Field(default_factory=dict, description="What the law knows.")
-    running: int = Field(description="Sessions with a turn in flight.")
+    running: int = Field(description="Turns in flight.")
+    active: int | None = Field(None, description="Sessions that hold a place.")
     idle: int = Field(description="Sessions that hold a place between two turns.")
+    held: int | None = Field(None, description="Turns that wait for it, or for others of its pool.")
     footprint_tokens: float = Field(description="Tokens of KV that its active sessions occupy.")
     capacity_tokens: float | None = Field(None, description="Tokens that its KV cache holds.")
     signals: SignalsReport

@@ -57,7 +57,7 @@ def _table(status: StatusReport) -> Table:
     table = Table()
     table.add_column("backend")
     table.add_column("state")
-    for name in ("window", "running", "idle", "footprint", "capacity", "KV usage", "hit rate", "waiting inside"):
+    for name in ("window", "active", "idle", "held", "footprint", "capacity", "KV usage", "hit rate", "waiting inside"):
         table.add_column(name, justify="right")
     for backend in status.backends:
         table.add_row(*_row(backend))
@@ -69,8 +69,9 @@ def _row(backend: BackendReport) -> Iterator[str]:
     yield backend.name
     yield backend.state
     yield "unlimited" if backend.window is None else f"{backend.window:,.0f} {backend.unit}"
-    yield str(backend.running)
+    yield _number(backend.active)
     yield str(backend.idle)
+    yield _number(backend.held)
     yield f"{backend.footprint_tokens:,.0f}"
     yield _number(backend.capacity_tokens)
     yield _share(signals.kv_usage)

@@ -7,8 +7,9 @@ has no sample: unknown is not zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -16,13 +17,17 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 
 from concur_proxy import __version__
-from concur_proxy.model import BackendId, TurnRecord
-from concur_proxy.observe.facts import BackendFacts, ProxyFacts
+from concur_proxy.core.report import BackendSnapshot, GateSnapshot
+from concur_proxy.model import AdmitWhy, BackendId, RefusalReason, TurnRecord
+from concur_proxy.observe.facts import EngineFacts, ProxyFacts
 from concur_proxy.observe.tallies import Histogram, Served, Spent, Tallies
 from concur_proxy.observe.turnlog import TurnLog
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
 """Label values and value."""
+Read = Callable[[ProxyFacts, Tallies], Samples]
+T = TypeVar("T")
+Reason = TypeVar("Reason", AdmitWhy, RefusalReason)
 BACKEND = ("backend",)
 SERVED = ("backend", "kind")
 
@@ -34,7 +39,7 @@ class Family:
     name: str
     help: str
     labels: tuple[str, ...]
-    read: Callable[[ProxyFacts, Tallies], Samples]
+    read: Read
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +49,49 @@ class HistogramFamily:
     read: Callable[[Served], Histogram]
 
 
-def _backends(read: Callable[[BackendFacts], float | None]) -> Callable[[ProxyFacts, Tallies], Samples]:
-    """Make one sample of each backend that has a value."""
-
-    def samples(facts: ProxyFacts, _: Tallies) -> Samples:
-        values = ((backend.backend, read(backend)) for backend in facts.backends)
-        return (((name,), value) for name, value in values if value is not None)
-
-    return samples
+def _total(read: Callable[[GateSnapshot], float]) -> Read:
+    """Make one sample of the whole gate."""
+    return lambda facts, _: [((), read(facts.gate))]
 
 
-def _spent(read: Callable[[Spent], float | None]) -> Callable[[ProxyFacts, Tallies], Samples]:
+def _each(reasons: Iterable[Reason], read: Callable[[GateSnapshot], Mapping[Reason, int]]) -> Read:
+    """Make one sample of each reason, zeros included: what has not happened yet is known."""
+    return lambda facts, _: (((reason.value,), read(facts.gate).get(reason, 0)) for reason in reasons)
+
+
+def _places(read: Callable[[BackendSnapshot], float | None]) -> Read:
+    """Make one sample of each backend of the gate that has a value."""
+    return lambda facts, _: _known(facts.gate.backends, read)
+
+
+def _engines(read: Callable[[EngineFacts], float | None]) -> Read:
+    """Make one sample of each engine that has a value."""
+    return lambda facts, _: _known(facts.engines, read)
+
+
+def _spent(read: Callable[[Spent], float | None]) -> Read:
     """Make one sample of each backend that reported tokens."""
-
-    def samples(_: ProxyFacts, tallies: Tallies) -> Samples:
-        values = ((backend, read(spent)) for backend, spent in tallies.spent.items())
-        return (((name,), value) for name, value in values if value is not None)
-
-    return samples
+    return lambda _, tallies: _known(tallies.spent, read)
 
 
-def _one(value: float) -> Samples:
-    return [((), value)]
+def _known(backends: Mapping[BackendId, T], read: Callable[[T], float | None]) -> Samples:
+    values = ((backend, read(item)) for backend, item in backends.items())
+    return (((backend,), value) for backend, value in values if value is not None)
 
 
 def _requests(_: ProxyFacts, tallies: Tallies) -> Samples:
     for (backend, kind, status, outcome), count in tallies.requests.items():
         yield (backend, kind, f"{status}xx", outcome), count
+
+
+def _stale(facts: ProxyFacts, _: Tallies) -> Samples:
+    return _known(facts.engines, lambda engine: engine.signals.age_s > facts.stale_after_s)
+
+
+def _connections(facts: ProxyFacts, _: Tallies) -> Samples:
+    for backend, engine in facts.engines.items():
+        yield (backend, "busy"), engine.connections_open - engine.connections_idle
+        yield (backend, "idle"), engine.connections_idle
 
 
 def _finite(value: float) -> float | None:
@@ -84,12 +105,12 @@ COUNTERS = (
         ("backend", "kind", "status", "outcome"),
         _requests,
     ),
-    Family("concur_turns_arrived_total", "Turns that reached the gate.", (), lambda f, _: _one(f.turns.arrived)),
+    Family("concur_turns_arrived_total", "Turns that reached the gate.", (), _total(lambda g: g.arrived)),
     Family(
         "concur_turns_admitted_total",
-        "Turns let through, by why.",
+        "Turns let through, by why; one that was put back in line counts again.",
         ("why",),
-        lambda f, _: (((why.value,), count) for why, count in f.turns.admitted.items()),
+        _each(AdmitWhy, lambda g: g.admitted_by),
     ),
     Family(
         "concur_turns_finished_total",
@@ -101,43 +122,49 @@ COUNTERS = (
         "concur_turns_refused_total",
         "Turns that the gate refused, by why.",
         ("reason",),
-        lambda f, _: (((reason.value,), count) for reason, count in f.turns.refused.items()),
+        _each(RefusalReason, lambda g: g.refused),
     ),
     Family(
         "concur_turns_abandoned_total",
         "Turns whose client left while they were held.",
         (),
-        lambda f, _: _one(f.turns.abandoned),
+        _total(lambda g: g.abandoned),
     ),
     Family(
         "concur_turns_requeued_total",
         "Turns put back in line because their backend was full or lost.",
         (),
-        lambda f, _: _one(f.turns.requeued),
+        _total(lambda g: g.requeued),
     ),
     Family(
         "concur_session_pauses_total",
         "Sessions that lost their place between two turns and had to wait.",
         (),
-        lambda f, _: _one(f.sessions.pauses),
+        _total(lambda g: g.paused),
     ),
     Family(
         "concur_session_resumptions_total",
         "Paused sessions that got a place again.",
         (),
-        lambda f, _: _one(f.sessions.resumptions),
+        _total(lambda g: g.resumed),
+    ),
+    Family(
+        "concur_places_reclaimed_total",
+        "Idle places taken back before their lease ended, because turns waited beside an engine with nothing to do.",
+        (),
+        _total(lambda g: g.reclaimed),
     ),
     Family(
         "concur_lease_expiries_total",
         "Idle sessions that lost their place because no turn came.",
         (),
-        lambda f, _: _one(f.sessions.lease_expiries),
+        _total(lambda g: g.leases_expired),
     ),
     Family(
         "concur_session_ids_rejected_total",
         "Requests with a session id that is too long or not printable.",
         (),
-        lambda _, t: _one(t.rejected_ids),
+        lambda _, t: [((), t.rejected_ids)],
     ),
     Family("concur_prompt_tokens_total", "Prompt tokens in answers.", BACKEND, _spent(lambda s: s.prompt)),
     Family("concur_completion_tokens_total", "Generated tokens in answers.", BACKEND, _spent(lambda s: s.completion)),
@@ -175,63 +202,56 @@ COUNTERS = (
         "concur_connection_retries_total",
         "Requests sent again because a kept connection had died.",
         BACKEND,
-        _backends(lambda b: b.connection_retries),
+        _engines(lambda e: e.connection_retries),
     ),
 )
 
 GAUGES = (
     Family("concur_build_info", "Version of the proxy; always 1.", ("version",), lambda _f, _t: [((__version__,), 1)]),
     Family("concur_policy_info", "Law and mode in force; 1.", ("law", "mode"), lambda f, _: [((f.law, f.mode), 1)]),
-    Family("concur_backend_up", "1 while the backend takes turns, else 0.", BACKEND, _backends(lambda b: b.up)),
-    Family("concur_turns_held", "Turns that wait for a place.", (), lambda f, _: _one(f.turns.held)),
-    Family("concur_sessions_known", "Sessions that are remembered.", (), lambda f, _: _one(f.sessions.known)),
-    Family(
-        "concur_sessions_paused",
-        "Sessions that lost their place and wait for one.",
-        (),
-        lambda f, _: _one(f.sessions.paused),
-    ),
+    Family("concur_backend_up", "1 while the backend takes turns, else 0.", BACKEND, _places(lambda b: b.up)),
+    Family("concur_turns_held", "Turns that wait for a place.", (), _total(lambda g: g.held)),
+    Family("concur_sessions_known", "Sessions that are remembered.", (), _total(lambda g: g.sessions)),
+    Family("concur_turns_running", "Turns in flight.", BACKEND, _places(lambda b: b.running)),
     Family(
         "concur_sessions_active",
-        "Sessions that hold a place: running and idle.",
+        "Sessions that hold a place: a turn in flight, or between two.",
         BACKEND,
-        _backends(lambda b: b.running + b.idle),
+        _places(lambda b: b.active),
     ),
-    Family("concur_sessions_running", "Sessions with a turn in flight.", BACKEND, _backends(lambda b: b.running)),
-    Family("concur_sessions_idle", "Sessions that hold a place between turns.", BACKEND, _backends(lambda b: b.idle)),
+    Family("concur_sessions_idle", "Sessions that hold a place between turns.", BACKEND, _places(lambda b: b.idle)),
     Family(
         "concur_window",
         "How much may be active, in the law's unit; +Inf where nothing is held.",
         ("backend", "unit"),
-        lambda f, _: (((b.backend, b.unit.value), b.window) for b in f.backends),
+        lambda f, _: (((b.id, b.unit.value), b.window) for b in f.gate.backends.values()),
     ),
-    Family("concur_window_min", "Lower bound of the window.", BACKEND, _backends(lambda b: b.window_min)),
-    Family(
-        "concur_window_max", "Upper bound of the window; +Inf for none.", BACKEND, _backends(lambda b: b.window_max)
-    ),
+    Family("concur_window_min", "Lower bound of the window.", BACKEND, _places(lambda b: b.minimum)),
+    Family("concur_window_max", "Upper bound of the window; +Inf for none.", BACKEND, _places(lambda b: b.maximum)),
+    Family("concur_window_hard", "1 while every turn over the window is held.", BACKEND, _places(lambda b: b.hard)),
     Family(
         "concur_footprint_tokens",
         "KV tokens that active sessions occupy, shared prefixes once.",
         BACKEND,
-        _backends(lambda b: b.footprint_tokens),
+        _places(lambda b: b.footprint_tokens),
     ),
     Family(
         "concur_capacity_tokens",
         "Tokens that the engine's KV cache holds.",
         BACKEND,
-        _backends(lambda b: b.signals.capacity_tokens),
+        _places(lambda b: b.capacity_tokens),
     ),
     Family(
         "concur_kv_usage_ratio",
         "Share of KV blocks that running requests hold, as the engine says.",
         BACKEND,
-        _backends(lambda b: b.signals.kv_usage),
+        _engines(lambda e: e.signals.kv_usage),
     ),
     Family(
         "concur_engine_hit_ratio",
         "Cached over processed prompt tokens in the last interval, as the engine counts.",
         BACKEND,
-        _backends(lambda b: b.signals.hit_rate),
+        _engines(lambda e: e.signals.hit_rate),
     ),
     Family(
         "concur_turn_hit_ratio",
@@ -239,29 +259,22 @@ GAUGES = (
         BACKEND,
         _spent(lambda s: s.recent_hit_rate),
     ),
-    Family("concur_engine_running", "Requests that the engine runs.", BACKEND, _backends(lambda b: b.signals.running)),
+    Family("concur_engine_running", "Requests that the engine runs.", BACKEND, _engines(lambda e: e.signals.running)),
     Family(
-        "concur_engine_waiting", "Requests queued inside the engine.", BACKEND, _backends(lambda b: b.signals.waiting)
+        "concur_engine_waiting", "Requests queued inside the engine.", BACKEND, _engines(lambda e: e.signals.waiting)
     ),
     Family(
         "concur_signal_age_seconds",
         "Age of the engine's newest sample.",
         BACKEND,
-        _backends(lambda b: _finite(b.sample_age_s)),
+        _engines(lambda e: _finite(e.signals.age_s)),
     ),
-    Family("concur_signal_stale", "1 while samples are too old to steer by.", BACKEND, _backends(lambda b: b.stale)),
+    Family("concur_signal_stale", "1 while samples are too old to steer by.", BACKEND, _stale),
     Family(
         "concur_upstream_connections",
         "Connections to the backend that carry a request or wait for one.",
         ("backend", "state"),
-        lambda f, _: (
-            sample
-            for b in f.backends
-            for sample in (
-                ((b.backend, "busy"), b.connections_open - b.connections_idle),
-                ((b.backend, "idle"), b.connections_idle),
-            )
-        ),
+        _connections,
     ),
 )
 
@@ -300,8 +313,8 @@ class Metrics:
 
     def render(self, facts: ProxyFacts) -> bytes:
         """Return everything in Prometheus' text format."""
-        for backend in facts.backends:
-            self._tallies.windows(backend.backend, backend.windows)
+        for backend, engine in facts.engines.items():
+            self._tallies.windows(backend, engine.windows)
         self._facts = facts
         return generate_latest(self._registry)
 

@@ -32,7 +32,9 @@ STATUS = StatusReport(
             window_max=None,
             reason="KV usage 0.12 is below 0.2: the window grows",
             running=3,
+            active=4,
             idle=1,
+            held=5,
             footprint_tokens=41_000,
             capacity_tokens=131_072,
             signals=SignalsReport(age_s=0.4, stale=False, kv_usage=0.12, hit_rate=0.875, waiting=0),
@@ -109,10 +111,10 @@ def test_the_table_shows_every_backend_and_why():
     assert "sessions: 3 running, 2 paused; turns held: 5" in shown
     (busy,) = [line for line in shown.splitlines() if "gpu:8000 " in line and "│" in line]
     cells = [cell.strip() for cell in busy.strip("│").split("│")]
-    assert cells == ["gpu:8000", "up", "12 sessions", "3", "1", "41,000", "131,072", "12%", "88%", "0"]
+    assert cells == ["gpu:8000", "up", "12 sessions", "4", "1", "5", "41,000", "131,072", "12%", "88%", "0"]
     assert "gpu:8000: window: KV usage 0.12 is below 0.2: the window grows" in shown
     assert "spare: connection refused" in shown
     assert "spare: metrics: /metrics is missing (404)" in shown
     (idle,) = [line for line in shown.splitlines() if "spare" in line and "│" in line]
     assert "unlimited" in idle
-    assert idle.count("?") == 4
+    assert idle.count("?") == 6

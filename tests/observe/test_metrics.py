@@ -10,54 +10,67 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from concur_proxy import __version__
+from concur_proxy.core.report import BackendSnapshot, GateSnapshot
 from concur_proxy.model import (
     AdmitWhy,
     BackendId,
     Outcome,
+    PoolId,
     RefusalReason,
     SessionKey,
     Signals,
     TurnRecord,
     Usage,
 )
-from concur_proxy.observe.facts import BackendFacts, ProxyFacts, SessionCounts, TurnCounts
+from concur_proxy.observe.facts import EngineFacts, ProxyFacts
 from concur_proxy.observe.metrics import COUNTERS, GAUGES, HISTOGRAMS, NAMES, Metrics
 from concur_proxy.observe.tallies import SECONDS
 from concur_proxy.observe.turnlog import TurnLog
 from concur_proxy.windows.base import Unit
 
 GPU = BackendId("gpu:8000")
-BACKEND = BackendFacts(
-    backend=GPU,
+PLACES = BackendSnapshot(
+    id=GPU,
+    pool=PoolId("default"),
     up=True,
     unit=Unit.SESSIONS,
     window=12.5,
-    window_min=1,
-    window_max=math.inf,
-    running=3,
+    minimum=1,
+    maximum=math.inf,
+    hard=True,
+    active=5,
+    running=4,
     idle=2,
+    held=4,
     footprint_tokens=40_000,
-    signals=Signals(age_s=0.5, running=4, waiting=0, kv_usage=0.25, hit_rate=0.9, capacity_tokens=131_072),
-    sample_age_s=0.75,
-    stale=False,
+    capacity_tokens=131_072,
+    cached_tokens=0,
+    expected_cached_tokens=0,
+)
+GATE = GateSnapshot(
+    arrived=20,
+    admitted=12,
+    running=4,
+    finished={},
+    held=4,
+    refused={RefusalReason.QUEUE_TIMEOUT: 1},
+    abandoned=3,
+    admitted_by={AdmitWhy.WINDOW: 10, AdmitWhy.WARM: 2},
+    requeued=7,
+    paused=6,
+    resumed=5,
+    reclaimed=8,
+    leases_expired=1,
+    sessions=9,
+    backends={GPU: PLACES},
+)
+ENGINE = EngineFacts(
+    signals=Signals(age_s=0.75, running=3, waiting=0, kv_usage=0.25, hit_rate=0.9),
     connections_open=5,
     connections_idle=2,
     connection_retries=1,
 )
-FACTS = ProxyFacts(
-    law="aimd",
-    mode="enforce",
-    turns=TurnCounts(
-        arrived=20,
-        admitted={AdmitWhy.WINDOW: 10, AdmitWhy.WARM: 2},
-        refused={RefusalReason.QUEUE_TIMEOUT: 1},
-        abandoned=3,
-        requeued=4,
-        held=4,
-    ),
-    sessions=SessionCounts(known=9, paused=2, pauses=5, resumptions=3, lease_expiries=1),
-    backends=(BACKEND,),
-)
+FACTS = ProxyFacts(law="aimd", mode="enforce", stale_after_s=10, gate=GATE, engines={GPU: ENGINE})
 TURN = TurnLog(
     request_id="r",
     method="POST",
@@ -106,8 +119,8 @@ def test_every_metric_has_samples_once_everything_has_happened():
     metrics.turn(TURN)
     metrics.record(RECORD)
     metrics.scraped(GPU, failed=True)
-    busy = replace(BACKEND, windows=((1.0, 10.0), (2.0, 12.0)))
-    assert ours(samples(metrics, replace(FACTS, backends=(busy,)))) == set(NAMES)
+    busy = replace(ENGINE, windows=((1.0, 10.0), (2.0, 12.0)))
+    assert ours(samples(metrics, replace(FACTS, engines={GPU: busy}))) == set(NAMES)
 
 
 def test_facts_are_shown_as_they_are():
@@ -118,27 +131,30 @@ def test_facts_are_shown_as_they_are():
         ("concur_turns_arrived_total",): 20,
         ("concur_turns_admitted_total", "window"): 10,
         ("concur_turns_admitted_total", "warm"): 2,
+        ("concur_turns_admitted_total", "forced"): 0,
         ("concur_turns_refused_total", "queue_timeout"): 1,
+        ("concur_turns_refused_total", "no_backend"): 0,
         ("concur_turns_abandoned_total",): 3,
-        ("concur_turns_requeued_total",): 4,
+        ("concur_turns_requeued_total",): 7,
         ("concur_turns_held",): 4,
+        ("concur_turns_running", GPU): 4,
         ("concur_sessions_known",): 9,
-        ("concur_sessions_paused",): 2,
-        ("concur_session_pauses_total",): 5,
-        ("concur_session_resumptions_total",): 3,
+        ("concur_session_pauses_total",): 6,
+        ("concur_session_resumptions_total",): 5,
+        ("concur_places_reclaimed_total",): 8,
         ("concur_lease_expiries_total",): 1,
         ("concur_backend_up", GPU): 1,
         ("concur_sessions_active", GPU): 5,
-        ("concur_sessions_running", GPU): 3,
         ("concur_sessions_idle", GPU): 2,
         ("concur_window", GPU, "sessions"): 12.5,
         ("concur_window_min", GPU): 1,
         ("concur_window_max", GPU): math.inf,
+        ("concur_window_hard", GPU): 1,
         ("concur_footprint_tokens", GPU): 40_000,
         ("concur_capacity_tokens", GPU): 131_072,
         ("concur_kv_usage_ratio", GPU): 0.25,
         ("concur_engine_hit_ratio", GPU): 0.9,
-        ("concur_engine_running", GPU): 4,
+        ("concur_engine_running", GPU): 3,
         ("concur_engine_waiting", GPU): 0,
         ("concur_signal_age_seconds", GPU): 0.75,
         ("concur_signal_stale", GPU): 0,
@@ -150,8 +166,9 @@ def test_facts_are_shown_as_they_are():
 
 
 def test_what_is_unknown_has_no_sample():
-    blind = replace(BACKEND, signals=Signals(age_s=math.inf), sample_age_s=math.inf, stale=True)
-    found = samples(Metrics(), replace(FACTS, backends=(blind,)))
+    gate = replace(GATE, backends={GPU: replace(PLACES, capacity_tokens=None)})
+    blind = replace(FACTS, gate=gate, engines={GPU: EngineFacts(Signals(age_s=math.inf))})
+    found = samples(Metrics(), blind)
     for name in ("capacity_tokens", "kv_usage_ratio", "engine_hit_ratio", "engine_running", "signal_age_seconds"):
         assert (f"concur_{name}", GPU) not in found
     assert ("concur_turn_hit_ratio", GPU) not in found
@@ -236,7 +253,7 @@ def test_each_change_of_a_window_counts_once_however_often_it_is_read():
     metrics = Metrics()
     updates = [(1.0, 8.0), (2.0, 8.0), (3.0, 10.0), (4.0, 5.0), (5.0, 6.0)]
     for length in (0, 3, 3, 5, 5):
-        facts = replace(FACTS, backends=(replace(BACKEND, windows=tuple(updates[:length])),))
+        facts = replace(FACTS, engines={GPU: replace(ENGINE, windows=tuple(updates[:length]))})
         found = samples(metrics, facts)
     assert found["concur_window_changes_total", GPU, "up"] == 2
     assert found["concur_window_changes_total", GPU, "down"] == 1

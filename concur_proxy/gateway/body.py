@@ -12,14 +12,13 @@ from typing import Any
 
 import orjson
 
+from concur_proxy.core.prefix import prefix_key
+
 MODEL_PART = re.compile(rb'name="?model"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,512})\r\n', re.IGNORECASE)
 """The ``model`` field of a multipart form."""
 
-OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-MEDIA_SIGNS = (b";base64,", b'"base64"', b'"input_audio"')
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BodyFacts:
     """The fields that identification, admission and the usage reader need."""
 
@@ -54,7 +53,7 @@ def facts(body: bytes) -> BodyFacts:
         model=_text(get("model")),
         stream=get("stream") is True,
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
-        max_output_tokens=next((n for name in OUTPUT_LIMITS if (n := _count(get(name))) is not None), None),
+        max_output_tokens=_count(get("max_completion_tokens") or get("max_tokens") or get("max_output_tokens")),
         choices=_count(get("n")) or 1,
         media_bytes=media_bytes(body, fields),
         prefix_key=prefix_key(fields),
@@ -78,7 +77,7 @@ def _count(value: object) -> int | None:
 
 def media_bytes(body: bytes, fields: Mapping[str, Any]) -> int:
     """Return how many bytes of the body are base64 media, which say nothing about tokens."""
-    if not any(sign in body for sign in MEDIA_SIGNS):
+    if b"base64" not in body and b'"input_audio"' not in body:
         return 0
     return sum(_media_in(part) for part in _parts(fields))
 
@@ -102,22 +101,6 @@ def _media_in(part: Mapping[str, Any]) -> int:
     if isinstance(media, dict):
         media = media.get("url") or media.get("data")
     return len(media) if isinstance(media, str) and (media.startswith("data:") or len(media) > 1024) else 0
-
-
-def prefix_key(fields: Mapping[str, Any]) -> int | None:
-    """Hash what many sessions share at the start of their prompt: model or adapter, salt, system text and tools."""
-    system = fields.get("system") or fields.get("instructions") or _system_message(fields.get("messages"))
-    tools = fields.get("tools")
-    if not system and not tools:
-        return None
-    text = system if isinstance(system, str) else orjson.dumps(system)
-    return hash((_text(fields.get("model")), _text(fields.get("cache_salt")), text, orjson.dumps(tools)))
-
-
-def _system_message(messages: object) -> object:
-    if not isinstance(messages, list) or not messages or not isinstance(messages[0], dict):
-        return None
-    return messages[0].get("content") if messages[0].get("role") in ("system", "developer") else None
 
 
 def with_usage_requested(body: bytes, fields: Mapping[str, Any]) -> bytes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
 
-from concur_proxy.gateway.headers import Framing, HeaderList, ResponseHead
+from concur_proxy.gateway.headers import Framing, HeaderList, ResponseHead, name_of
 
 if TYPE_CHECKING:
     from concur_proxy.gateway.upstream import UpstreamCall, UpstreamPool
@@ -58,6 +58,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_last_read",
         "_parser",
         "_paused",
+        "_persistent",
         "_pieces",
         "_pool",
         "_reason",
@@ -89,6 +90,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.headers: HeaderList = []
         self._fresh_head = False
         self._complete = False
+        self._persistent = False
         self._surplus = False
         self._pieces: list[bytes] = []
         self._reason = b""
@@ -222,7 +224,7 @@ class UpstreamConnection(asyncio.Protocol):
         reusable = (
             not self._surplus
             and not call.head_only
-            and self._parser.should_keep_alive()
+            and self._persistent
             and not self.transport.is_closing()
             and self.transport.get_write_buffer_size() == 0
         )
@@ -283,13 +285,15 @@ class UpstreamConnection(asyncio.Protocol):
             return
         self._heads_seen += 1
         status = self._parser.get_status_code()
-        head = ResponseHead(status, self._reason, self.headers, self._framing(status))
+        values = {name_of(name).lower: value for name, value in self.headers}
+        head = ResponseHead(status, self._reason, self.headers, values, self._framing(status, values))
         self.headers = []
         call = self.call
         if status >= 200:
             self.head = head
             self._fresh_head = True
             self._complete = call is not None and call.head_only
+            self._persistent = self._parser.should_keep_alive()
         elif status not in (100, 101) and call is not None:
             call.sink.on_informational(head)
 
@@ -301,12 +305,12 @@ class UpstreamConnection(asyncio.Protocol):
         if self.head is not None:
             self._complete = True
 
-    def _framing(self, status: int) -> Framing:
+    def _framing(self, status: int, values: dict[bytes, bytes]) -> Framing:
         if status < 200 or status in (204, 304) or (self.call is not None and self.call.head_only):
             return Framing.NONE
-        names = {name.lower(): value for name, value in self.headers}
-        if b"transfer-encoding" in names:
-            if names[b"transfer-encoding"].strip().lower() != b"chunked":
-                raise ValueError(names[b"transfer-encoding"])
-            return Framing.CHUNKED
-        return Framing.LENGTH if b"content-length" in names else Framing.CLOSE
+        coding = values.get(b"transfer-encoding")
+        if coding is None:
+            return Framing.LENGTH if b"content-length" in values else Framing.CLOSE
+        if coding.strip().lower() != b"chunked":
+            raise ValueError(coding)
+        return Framing.CHUNKED

@@ -13,7 +13,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from concur_proxy.core.gate import Decision, Gate
+from concur_proxy.core.gate import Decision, Gate, GatePolicy
+from concur_proxy.core.report import GateSnapshot
 from concur_proxy.model import (
     Admitted,
     BackendEvent,
@@ -30,6 +31,7 @@ from concur_proxy.model import (
     TurnRecord,
     Usage,
 )
+from concur_proxy.windows.base import Unit, WindowView
 
 SHORTEST_TIMER_S = 0.001
 """A deadline in the past must not make the loop spin."""
@@ -124,7 +126,30 @@ class Dispatcher:
     def unplace(self, backend: BackendId) -> None:
         self._in_flight[backend] -= 1
 
-    # what control and fleet tell
+    # what control, fleet and admin tell
+
+    def add_backend(
+        self,
+        backend: BackendId,
+        pool: PoolId | None = None,
+        *,
+        unit: Unit,
+        window: float,
+        capacity: float | None = None,
+    ) -> None:
+        """Take in a backend; it takes turns from its ``UP`` on. Without ``pool`` it stands alone until ``set_pool``."""
+        home = PoolId(backend) if pool is None else pool
+        self._deliver(
+            self.gate.add_backend(backend, home, unit=unit, window=window, capacity_tokens=capacity, now=self.clock())
+        )
+
+    def remove_backend(self, backend: BackendId) -> None:
+        """Forget a backend; what runs there may still finish."""
+        self._up.discard(backend)
+        self._deliver(self.gate.remove_backend(backend, now=self.clock()))
+
+    def set_pool(self, backend: BackendId, pool: PoolId) -> None:
+        self._deliver(self.gate.set_pool(backend, pool, now=self.clock()))
 
     def set_members(self, pool: PoolId, backends: Iterable[BackendId]) -> None:
         """Name the backends of a pool; they take calls from their ``UP`` on."""
@@ -139,6 +164,24 @@ class Dispatcher:
 
     def resize(self, backend: BackendId, window: float, *, hard: bool = False) -> None:
         self._deliver(self.gate.resize(backend, window, hard=hard, now=self.clock()))
+
+    def set_bounds(self, backend: BackendId, minimum: float, maximum: float) -> None:
+        self._deliver(self.gate.set_bounds(backend, minimum=minimum, maximum=maximum, now=self.clock()))
+
+    def set_unit(self, backend: BackendId, unit: Unit, window: float) -> None:
+        self._deliver(self.gate.set_unit(backend, unit, window, now=self.clock()))
+
+    def set_capacity(self, backend: BackendId, tokens: float | None) -> None:
+        self.gate.set_capacity(backend, tokens, now=self.clock())
+
+    def set_policy(self, policy: GatePolicy) -> None:
+        self._deliver(self.gate.set_policy(policy, now=self.clock()))
+
+    def view(self, backend: BackendId) -> WindowView:
+        return self.gate.view(backend, now=self.clock())
+
+    def snapshot(self) -> GateSnapshot:
+        return self.gate.snapshot(now=self.clock())
 
     def end_session(self, key: SessionKey) -> None:
         self._deliver(self.gate.end_session(key, now=self.clock()))

@@ -112,8 +112,7 @@ class Exchange:
 
     @property
     def peer(self) -> bytes:
-        client = self._protocol.client
-        return client[0].encode() if client else b""
+        return self._protocol.peer
 
     @property
     def scheme(self) -> bytes:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from concur_proxy.core import identity as sessions
 from concur_proxy.core import usage
+from concur_proxy.core.usage import UsageReader
 from concur_proxy.errors import (
     BackendError,
     BackendTimeoutError,
@@ -33,8 +34,8 @@ from concur_proxy.gateway.dispatch import Dispatcher, ignore
 from concur_proxy.gateway.exchange import Exchange
 from concur_proxy.gateway.headers import ResponseHead, request_lines
 from concur_proxy.gateway.paths import Kind, Route, Routes
-from concur_proxy.gateway.relay import Parked, Reader, Relay
-from concur_proxy.gateway.responses import IdSpotter, ResponseOrigins, id_in_path
+from concur_proxy.gateway.relay import Parked, Relay
+from concur_proxy.gateway.responses import ResponseOrigins, id_in_path
 from concur_proxy.gateway.upstream import UpstreamCall, UpstreamPool
 from concur_proxy.model import Admitted, BackendId, Lease, Outcome, PoolId, RefusalReason, Refused, SessionKey
 from concur_proxy.observe.turnlog import TurnLog
@@ -47,6 +48,7 @@ MAX_TRIES = 5
 """How often a turn goes to engines that answer that they are full, before the client gets to see the answer."""
 LONGEST_PAUSE_S = 60.0
 UNROUTED = Route(Kind.OTHER)
+NOBODY = sessions.Identity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,12 @@ class Handler:
     @property
     def retry_after_s(self) -> float:
         return self.settings.retry_after_s
+
+    def namespace_of(self, headers: Mapping[str, str]) -> str:
+        """Return the namespace of the sessions that a request's API key opens; ``headers`` by lower-case name."""
+        return sessions.namespace_of(
+            headers.get("authorization"), headers.get("x-api-key"), self.settings.namespace_key
+        )
 
     def begin(self, exchange: Exchange) -> None:
         """Serve a request that has been read."""
@@ -148,7 +156,7 @@ class Turn:
         self._route = exchange.route or UNROUTED
         self._arrived_at = handler.dispatcher.clock()
         self._admitted_at: float | None = None
-        self._identity = sessions.Identity(session=None, parent=None, rule="anonymous", final=False)
+        self._identity = NOBODY
         self._told = NOTHING
         self._origin = ingress.origin(exchange.lowered, exchange.peer, exchange.scheme)
         self._pool: PoolId | None = None
@@ -185,7 +193,7 @@ class Turn:
         self._identity = sessions.identify(
             exchange.lowered,
             told.fields,
-            namespace=ingress.namespace(exchange.lowered, handler.settings.namespace_key),
+            namespace=handler.namespace_of(exchange.lowered),
             operator_headers=handler.settings.session_headers,
         )
         self._wants_event = (
@@ -238,7 +246,7 @@ class Turn:
         body = exchange.body
         if self._wants_event and self._told.fields is not None:
             body = with_usage_requested(body, self._told.fields)
-        lines = request_lines(exchange.headers, self._origin, identity_only=self._wants_event)
+        lines = request_lines(exchange.headers, exchange.lowered, self._origin, identity_only=self._wants_event)
         length = len(body) if body or exchange.method in (b"POST", b"PUT", b"PATCH") else None
         head = pool.request_head(exchange.method, exchange.target, lines, length)
         self._relay = Relay(exchange, self, self._handler.dispatcher.clock, strip=self._wants_event)
@@ -268,27 +276,31 @@ class Turn:
         self._handler.dispatcher.requeue(lease, self._ticket, self, not_before=not_before, avoid=self._lost)
 
     def extra_lines(self, head: ResponseHead) -> list[bytes]:
-        lines = [b"%b: %b\r\n" % header for header in self._own_headers()]
-        return lines[1:] if head.value(b"x-request-id") else lines
+        own = self._own_headers()
+        return [b"%b: %b\r\n" % header for header in (own[1:] if b"x-request-id" in head.values else own)]
 
-    def reader_for(self, head: ResponseHead) -> Reader | None:
+    def reader_for(self, head: ResponseHead) -> UsageReader | None:
         """Read the usage of turns; what is compressed or an error passes unread."""
-        encoding = head.value(b"content-encoding").strip().lower()
-        if not self._route.gated or head.status >= 300 or encoding not in (b"", b"identity"):
+        if not self._route.gated or head.status >= 300 or head.value(b"content-encoding") not in (b"", b"identity"):
             return None
         content_type = head.value(b"content-type").decode("latin-1")
-        reader: Reader = usage.reader_for(content_type, strip_usage_event=self._wants_event)
-        return IdSpotter(reader, self._remember) if self._route.kind is Kind.RESPONSES else reader
+        return usage.reader_for(content_type, strip_usage_event=self._wants_event)
 
-    def _remember(self, response_id: str) -> None:
-        if self._backend is not None:
-            self._handler.origins.remember(response_id, self._backend)
+    def on_first_token(self, reader: UsageReader) -> None:
+        self._remember(reader)
+
+    def _remember(self, reader: UsageReader) -> None:
+        """A response id that the client may come back with belongs to this backend."""
+        if reader.response_id is not None and self._backend is not None:
+            self._handler.origins.remember(reader.response_id, self._backend)
 
     # the ways it may end
 
     def on_end(self) -> None:
         assert self._relay is not None
         assert self._relay.head is not None
+        if self._relay.reader is not None:
+            self._remember(self._relay.reader)
         status = self._relay.head.status
         self._end(outcome_of(status), status)
 
@@ -379,7 +391,7 @@ class Turn:
         first_token_at = relay.first_token_at if relay is not None else None
         lease, backend = self._lease, self._backend
         session, queued = self._session(), self._queued_s()
-        self._lease = self._backend = self._ticket = self._call = None
+        self._lease = self._backend = self._ticket = self._call = self._relay = None
         if lease is not None:
             reason = reader.finish_reason if reader is not None else None
             handler.dispatcher.finish(lease, outcome, spent, finish_reason=reason, first_token_at=first_token_at)
@@ -397,6 +409,7 @@ class Turn:
                 total_s=handler.dispatcher.clock() - self._arrived_at,
                 session=session,
                 rule=self._identity.rule,
+                session_rejected=self._identity.rejected,
                 backend=backend,
                 queued_s=queued,
                 first_token_s=None if first_token_at is None else first_token_at - self._arrived_at,

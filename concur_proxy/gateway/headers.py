@@ -1,6 +1,9 @@
 """Header lines on their way through: what is taken out, what is added, everything else byte for byte. Pure.
 
 Headers are lists of (name, value) as received: order, case, duplicates and bytes beyond ASCII stay.
+
+This runs on every request: what a header name means is found out once per spelling, and lines are lists of parts that
+are joined once.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ import enum
 from dataclasses import dataclass
 
 HeaderList = list[tuple[bytes, bytes]]
+Parts = list[bytes]
 
 HOP_BY_HOP = frozenset(
     {
@@ -23,8 +27,10 @@ HOP_BY_HOP = frozenset(
     }
 )
 REQUEST_DROPPED = HOP_BY_HOP | {b"trailer", b"http2-settings", b"content-length", b"host", b"expect"}
-FORWARDED = {b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"}
+FORWARDED = frozenset({b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
 OURS = b"x-concur-"
+MAX_SPELLINGS = 4096
+PLAIN_CONNECTION = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
 
 
 class Framing(enum.Enum):
@@ -36,6 +42,36 @@ class Framing(enum.Enum):
     CLOSE = "close"
 
 
+class Name:
+    """A header name in one spelling, and what becomes of it."""
+
+    __slots__ = ("forwarded", "lower", "text")
+
+    def __init__(self, raw: bytes) -> None:
+        self.lower = raw.lower()
+        self.text = self.lower.decode("latin-1")
+        self.forwarded = not (self.lower in REQUEST_DROPPED or self.lower in FORWARDED or self.lower.startswith(OURS))
+        """Goes to the engine as it is."""
+
+
+_names: dict[bytes, Name] = {}
+
+
+def name_of(raw: bytes) -> Name:
+    """Return what is known of a name. Clients choose names, so only so many are remembered."""
+    name = _names.get(raw)
+    if name is None:
+        name = Name(raw)
+        if len(_names) < MAX_SPELLINGS:
+            _names[raw] = name
+    return name
+
+
+def lowered(headers: HeaderList) -> dict[str, str]:
+    """Return values by lower-case name, of several the last: for those who only read."""
+    return {name_of(name).text: value.decode("latin-1") for name, value in headers}
+
+
 @dataclass(slots=True)
 class ResponseHead:
     """Status line and headers of an engine's response."""
@@ -43,14 +79,16 @@ class ResponseHead:
     status: int
     reason: bytes
     headers: HeaderList
+    values: dict[bytes, bytes]
+    """By lower-case name; of several the last."""
     framing: Framing
 
     def value(self, name: bytes) -> bytes:
-        """Return the first value of a header, by its lower-case name; empty where there is none."""
-        return next((value for key, value in self.headers if key.lower() == name), b"")
+        """Return a header's value by its lower-case name; empty where there is none."""
+        return self.values.get(name, b"")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Origin:
     """Where a request came from, as the engine is told."""
 
@@ -64,62 +102,60 @@ def nominated(headers: HeaderList) -> set[bytes]:
     """Return the header names that ``Connection`` declares to be for this hop only."""
     names: set[bytes] = set()
     for name, value in headers:
-        if len(name) == 10 and name.lower() == b"connection":
+        if name_of(name).lower == b"connection" and value not in PLAIN_CONNECTION:
             names.update(token.strip().lower() for token in value.split(b","))
     return names
 
 
-def request_lines(headers: HeaderList, origin: Origin, *, identity_only: bool) -> list[bytes]:
-    """Return the header lines for the engine, without Host and length.
+def request_lines(headers: HeaderList, known: dict[str, str], origin: Origin, *, identity_only: bool) -> Parts:
+    """Return the header lines for the engine, without Host and length. ``known``: the headers ``lowered``.
 
     ``identity_only``: the answer must come uncompressed, because an event has to be taken out of it.
     """
-    dropped = nominated(headers)
-    lines: list[bytes] = []
-    seen: dict[bytes, bytes] = {}
-    for name, value in headers:
-        key = name.lower()
-        if key in REQUEST_DROPPED or key in dropped or key.startswith(OURS):
-            if key == b"host":
-                seen[key] = value
-        elif key in FORWARDED:
-            seen[key] = b"%b, %b" % (seen[key], value) if key in seen else value
-        elif not (identity_only and key == b"accept-encoding"):
-            seen[key] = value
-            lines.append(b"%b: %b\r\n" % (name, value))
+    dropped = nominated(headers) if "connection" in known else ()
+    parts: Parts = []
+    for raw, value in headers:
+        name = name_of(raw)
+        if not name.forwarded or (dropped and name.lower in dropped):
+            continue
+        if not (identity_only and name.lower == b"accept-encoding"):
+            parts += (raw, b": ", value, b"\r\n")
     if identity_only:
-        lines.append(b"accept-encoding: identity\r\n")
-    _say_origin(lines, seen, origin)
-    return lines
+        parts.append(b"accept-encoding: identity\r\n")
+    parts += (b"x-forwarded-for: ", _chain(headers, known, origin), b"\r\n")
+    parts += (b"x-forwarded-proto: ", _told(known, "x-forwarded-proto") or origin.scheme, b"\r\n")
+    parts += (b"x-forwarded-host: ", _told(known, "x-forwarded-host") or _told(known, "host"), b"\r\n")
+    if "x-request-id" not in known:
+        parts += (b"x-request-id: ", origin.request_id, b"\r\n")
+    if "traceparent" not in known:
+        parts += (b"traceparent: ", origin.traceparent, b"\r\n")
+    return parts
 
 
-def _say_origin(lines: list[bytes], seen: dict[bytes, bytes], origin: Origin) -> None:
-    chain = seen.get(b"x-forwarded-for")
-    if origin.peer or chain:
-        known = b", ".join(part for part in (chain, origin.peer) if part)
-        lines.append(b"x-forwarded-for: %b\r\n" % known)
-    lines.append(b"x-forwarded-proto: %b\r\n" % seen.get(b"x-forwarded-proto", origin.scheme))
-    host = seen.get(b"x-forwarded-host", seen.get(b"host"))
-    if host is not None:
-        lines.append(b"x-forwarded-host: %b\r\n" % host)
-    if b"x-request-id" not in seen:
-        lines.append(b"x-request-id: %b\r\n" % origin.request_id)
-    if b"traceparent" not in seen:
-        lines.append(b"traceparent: %b\r\n" % origin.traceparent)
+def _told(known: dict[str, str], name: str) -> bytes:
+    value = known.get(name)
+    return value.encode("latin-1") if value else b""
 
 
-def response_lines(head: ResponseHead, *, with_length: bool) -> list[bytes]:
+def _chain(headers: HeaderList, known: dict[str, str], origin: Origin) -> bytes:
+    """Return the addresses that a request came by, ours being the last to add one."""
+    if "x-forwarded-for" not in known:
+        return origin.peer
+    before = [value for name, value in headers if name_of(name).lower == b"x-forwarded-for"]
+    return b", ".join([*before, origin.peer] if origin.peer else before)
+
+
+def response_lines(head: ResponseHead, *, with_length: bool) -> Parts:
     """Return status line and header lines for the client, without framing beyond ``Content-Length`` where it holds."""
-    dropped = nominated(head.headers)
-    lines = [b"HTTP/1.1 %d %b\r\n" % (head.status, head.reason)]
-    for name, value in head.headers:
-        key = name.lower()
+    dropped = nominated(head.headers) if b"connection" in head.values else ()
+    parts: Parts = [b"HTTP/1.1 %d %b\r\n" % (head.status, head.reason)]
+    for raw, value in head.headers:
+        key = name_of(raw).lower
         if key in HOP_BY_HOP or key in dropped or key.startswith(OURS):
             continue
-        if key == b"content-length" and not with_length:
-            continue
-        lines.append(b"%b: %b\r\n" % (name, value))
-    return lines
+        if key != b"content-length" or with_length:
+            parts += (raw, b": ", value, b"\r\n")
+    return parts
 
 
 def chunk(data: bytes) -> bytes:

@@ -1,11 +1,11 @@
-"""What is read off a request before anything is decided about it. Pure, but for the random ids."""
+"""What is read off a request before anything is decided about it. Pure, but for the ids that it makes."""
 
 from __future__ import annotations
 
+import itertools
 import math
-import random
+import secrets
 from collections.abc import Mapping
-from hashlib import blake2b
 
 from concur_proxy.core.identity import Identity
 from concur_proxy.gateway.body import NOTHING, BodyFacts, facts, multipart_facts
@@ -13,6 +13,9 @@ from concur_proxy.gateway.headers import Origin
 from concur_proxy.model import PoolId, TurnFacts
 
 MAX_REQUEST_ID = 128
+
+_process = secrets.token_hex(8)
+_counter = itertools.count(secrets.randbits(32))
 
 
 def body_facts(body: bytes, headers: Mapping[str, str]) -> BodyFacts:
@@ -24,18 +27,14 @@ def body_facts(body: bytes, headers: Mapping[str, str]) -> BodyFacts:
     return facts(body)
 
 
-def namespace(headers: Mapping[str, str], key: bytes) -> str:
-    """Return a keyed digest of the client's API key, so that one id under two keys is two sessions."""
-    credential = headers.get("authorization") or headers.get("x-api-key")
-    return blake2b(credential.encode(), digest_size=12, key=key).hexdigest() if credential else "-"
-
-
 def origin(headers: Mapping[str, str], peer: bytes, scheme: bytes) -> Origin:
     """Return where a request comes from, with ids made where it brings none."""
-    trace, span = f"{random.getrandbits(128):032x}", f"{random.getrandbits(64):016x}"
-    told = headers.get("x-request-id", "")
-    usable = 0 < len(told) <= MAX_REQUEST_ID and told.isascii() and told.isprintable()
-    return Origin(peer, scheme, (told if usable else trace).encode(), f"00-{trace}-{span}-01".encode())
+    span = f"{next(_counter):016x}"
+    trace = _process + span
+    told = headers.get("x-request-id")
+    usable = told and len(told) <= MAX_REQUEST_ID and told.isascii() and told.isprintable()
+    request_id = told if told and usable else trace
+    return Origin(peer, scheme, request_id.encode(), f"00-{trace}-{span}-01".encode())
 
 
 def turn_facts(pool: PoolId, identity: Identity, body: bytes, told: BodyFacts, headers: Mapping[str, str]) -> TurnFacts:

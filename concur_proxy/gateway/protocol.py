@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from concur_proxy.errors import (
     BodyTooLargeError,
@@ -23,7 +23,7 @@ from concur_proxy.errors import (
 )
 from concur_proxy.gateway import replies
 from concur_proxy.gateway.exchange import Exchange
-from concur_proxy.gateway.headers import HeaderList, nominated
+from concur_proxy.gateway.headers import HeaderList, lowered, nominated
 from concur_proxy.gateway.paths import Shape
 from concur_proxy.gateway.upstream import keep_alive
 
@@ -45,6 +45,7 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.peer = b""
         self._active: Exchange | None = None
         self._in_head = False
         self._head_bytes = 0
@@ -57,6 +58,7 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.peer = self.client[0].encode() if self.client else b""
         keep_alive(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -125,7 +127,7 @@ class FastLaneProtocol(HttpToolsProtocol):
             self._enqueue(exchange)
 
     def on_body(self, body: bytes) -> None:
-        exchange = self.cycle
+        exchange: object = self.cycle
         if self._plain_upgrade:
             return
         if not isinstance(exchange, Exchange):
@@ -141,7 +143,7 @@ class FastLaneProtocol(HttpToolsProtocol):
             self._answer_early(exchange)
 
     def on_message_complete(self) -> None:
-        exchange = self.cycle
+        exchange: object = self.cycle
         if self._plain_upgrade:
             return
         if not isinstance(exchange, Exchange):
@@ -157,10 +159,11 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def _inspect(self, exchange: Exchange) -> None:
         """Read the headers once; doom what must not be forwarded."""
-        exchange.lowered = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in exchange.headers}
+        exchange.lowered = lowered(exchange.headers)
         exchange.http11 = self.parser.get_http_version() != "1.0"
         exchange.keep_alive = exchange.http11 and self.parser.should_keep_alive()
-        exchange.expects_continue = exchange.lowered.get("expect", "").lower() == "100-continue" and exchange.http11
+        expect = exchange.lowered.get("expect")
+        exchange.expects_continue = expect is not None and expect.lower() == "100-continue" and exchange.http11
         error = self._fault(exchange) or self._excess(exchange)
         if error is not None:
             exchange.keep_alive = False
@@ -193,8 +196,8 @@ class FastLaneProtocol(HttpToolsProtocol):
     def _excess(self, exchange: Exchange) -> RequestError | QueueFullError | None:
         if len(exchange.headers) > MAX_HEADERS:
             return HeadersTooLargeError("The request has too many headers.")
-        length = exchange.lowered.get("content-length", "0")
-        if not length.isdigit() or int(length) > self.handler.max_body_bytes:
+        length = exchange.lowered.get("content-length")
+        if length is not None and int(length) > self.handler.max_body_bytes:
             return self._too_large()
         if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency:
             return QueueFullError("Too many connections.", retry_after_s=self.handler.retry_after_s)
@@ -274,12 +277,12 @@ class FastLaneProtocol(HttpToolsProtocol):
     def _refuse_stream(self, error: RequestError) -> None:
         """Nothing more can be read: answer what is complete, then ``error``, then close."""
         self._deaf = True
-        latest = self.cycle
-        if latest is not None and not isinstance(latest, Exchange) and latest.more_body:
+        latest: object = self.cycle
+        if isinstance(latest, RequestResponseCycle) and latest.more_body:
             self.transport.close()
             return
         unfinished = isinstance(latest, Exchange) and not latest.complete
-        broken = latest if unfinished else Exchange(self, b"", b"", [], None)
+        broken = cast("Exchange", latest) if unfinished else Exchange(self, b"", b"", [], None)
         broken.doom(error)
         broken.keep_alive = False
         broken.complete = True

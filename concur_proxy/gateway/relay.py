@@ -13,13 +13,13 @@ import enum
 from collections.abc import Callable
 from typing import Protocol
 
+from concur_proxy.core.usage import UsageReader
 from concur_proxy.errors import ConcurError
 from concur_proxy.gateway import headers as lines
 from concur_proxy.gateway.connection import Failure
 from concur_proxy.gateway.headers import Framing, HeaderList, ResponseHead
 from concur_proxy.gateway.paths import Shape
 from concur_proxy.gateway.replies import error_event
-from concur_proxy.model import FinishReason, Usage
 
 EVENT_STREAM = b"text/event-stream"
 EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
@@ -27,30 +27,11 @@ RAW_EVENT_ENDS = tuple(end + b"\r\n" for end in EVENT_ENDS)
 MAX_PARKED_BYTES = 64 << 10
 
 
-class Reader(Protocol):
-    """Reads usage out of a body that passes (``core.usage``)."""
-
-    @property
-    def usage(self) -> Usage | None: ...
-
-    @property
-    def finish_reason(self) -> FinishReason | None: ...
-
-    @property
-    def saw_token(self) -> bool: ...
-
-    def feed(self, data: bytes) -> bytes:
-        """Return what of ``data``, and of what was kept back before, goes on."""
-
-    def finish(self) -> bytes: ...
-
-
 class Client(Protocol):
     """The side towards the client, of one exchange."""
 
     http11: bool
     keep_alive: bool
-    head_only: bool
 
     def write(self, data: bytes) -> None: ...
 
@@ -70,7 +51,9 @@ class Owner(Protocol):
     def extra_lines(self, head: ResponseHead) -> list[bytes]:
         """Return the header lines that the proxy adds."""
 
-    def reader_for(self, head: ResponseHead) -> Reader | None: ...
+    def reader_for(self, head: ResponseHead) -> UsageReader | None: ...
+
+    def on_first_token(self, reader: UsageReader) -> None: ...
 
     def on_parked(self, parked: Parked) -> None: ...
 
@@ -128,7 +111,7 @@ class Relay:
         self._pending = b""
         self._last = b""
         self._parked: list[bytes] | None = None
-        self.reader: Reader | None = None
+        self.reader: UsageReader | None = None
         self.head: ResponseHead | None = None
         self.started = False
         """The head is out: from here on no other answer is possible."""
@@ -204,13 +187,14 @@ class Relay:
             self._owner.on_end()
             self._client.done()
 
-    def _read(self, reader: Reader, pieces: list[bytes], *, end: bool) -> list[bytes]:
+    def _read(self, reader: UsageReader, pieces: list[bytes], *, end: bool) -> list[bytes]:
         """Have the pieces read; return what goes on, which is all of them where nothing is taken out."""
         kept = [reader.feed(piece) for piece in pieces]
         if end:
             kept.append(reader.finish())
         if self.first_token_at is None and reader.saw_token:
             self.first_token_at = self._clock()
+            self._owner.on_first_token(reader)
         return kept if self._strip else pieces
 
     def _park(self, pieces: list[bytes], *, end: bool, trailers: HeaderList) -> None:

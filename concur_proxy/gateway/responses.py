@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
-from collections.abc import Callable
 
-from concur_proxy.gateway.relay import Reader
-from concur_proxy.model import BackendId, FinishReason, Usage
+from concur_proxy.model import BackendId
 
-RESPONSE_ID = re.compile(rb'"id"\s*:\s*"(resp_[\x21\x23-\x7e]{1,128})"')
-SEARCHED_BYTES = 64 << 10
 PREFIX = b"/v1/responses/"
 
 
@@ -42,38 +37,3 @@ def id_in_path(path: bytes) -> str | None:
     if not path.startswith(PREFIX):
         return None
     return path[len(PREFIX) :].partition(b"/")[0].decode("latin-1")
-
-
-class IdSpotter:
-    """A reader around another: reports the response id, which stands near the start of a body or of its first event."""
-
-    def __init__(self, inner: Reader, found: Callable[[str], None]) -> None:
-        self._inner = inner
-        self._found = found
-        self._searched: bytes | None = b""
-
-    @property
-    def usage(self) -> Usage | None:
-        return self._inner.usage
-
-    @property
-    def finish_reason(self) -> FinishReason | None:
-        return self._inner.finish_reason
-
-    @property
-    def saw_token(self) -> bool:
-        return self._inner.saw_token
-
-    def feed(self, data: bytes) -> bytes:
-        if self._searched is not None:
-            self._search(self._searched + data)
-        return self._inner.feed(data)
-
-    def finish(self) -> bytes:
-        return self._inner.finish()
-
-    def _search(self, text: bytes) -> None:
-        match = RESPONSE_ID.search(text)
-        if match:
-            self._found(match[1].decode("ascii"))
-        self._searched = None if match or len(text) > SEARCHED_BYTES else text

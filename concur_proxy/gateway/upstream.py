@@ -79,8 +79,8 @@ class UpstreamPool:
 
     async def fetch(self, path: str, headers: HeaderList) -> tuple[ResponseHead, bytes]:
         """GET a small resource whole; raise ``OSError`` where it does not come. For the proxy's own questions."""
-        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-        head = self.request_head(b"GET", path.encode(), [lines], None)
+        lines = [b"%b: %b\r\n" % header for header in headers]
+        head = self.request_head(b"GET", path.encode(), lines, None)
         answer = _Collector(asyncio.get_running_loop().create_future())
         call = self.send(head, b"", answer)
         try:
@@ -91,8 +91,8 @@ class UpstreamPool:
     def request_head(self, method: bytes, target: bytes, lines: list[bytes], length: int | None) -> bytes:
         """Return a request's head for this backend: its prefix before the target, its name as Host."""
         start = b"%b %b%b HTTP/1.1\r\nhost: %b\r\n" % (method, self.address.prefix, target, self.address.authority)
-        size = b"" if length is None else b"content-length: %d\r\n" % length
-        return b"%b%b%b\r\n" % (start, b"".join(lines), size)
+        end = b"\r\n" if length is None else b"content-length: %d\r\n\r\n" % length
+        return b"".join((start, *lines, end))
 
     def close(self) -> None:
         """Close every connection; running and waiting calls end with a failure."""
@@ -192,7 +192,7 @@ class UpstreamPool:
             async with asyncio.timeout(self.settings.connect_timeout_s or None):
                 connection = await self._connect()
         except (OSError, TimeoutError) as error:
-            _fail(call, Failure.CONNECT, f"cannot connect to the engine ({error or 'timeout'})")
+            _fail(call, Failure.CONNECT, f"cannot connect to the engine ({str(error) or 'timeout'})")
         except asyncio.CancelledError:
             _fail(call, Failure.CONNECT, "the pool was closed")
             raise

@@ -103,6 +103,8 @@ class VllmChild:
     async def start(self) -> None:
         """Start the engine and return when it answers ``/health``, which takes as long as loading its model takes.
 
+        Returns early when ``stop`` is called meanwhile.
+
         Raises ``VllmChildError`` when vLLM is not installed and when the engine ends before it is healthy.
         """
         await self._require_vllm()
@@ -134,6 +136,7 @@ class VllmChild:
             await self._spawn()
             with contextlib.suppress(VllmChildError):  # dead before it was healthy: the next round counts it
                 await self._wait_until_healthy()
+            if self._healthy_since is not None:
                 on_up()
 
     async def stop(self) -> None:
@@ -182,6 +185,8 @@ class VllmChild:
                 await asyncio.wait({ended}, timeout=HEALTH_INTERVAL_S)
                 if ended.done():
                     await self._end()
+                    if self._stopping.is_set():
+                        return
                     raise VllmChildError(f"vLLM {_fate(ended.result())} while starting\n{self._last_lines()}")
                 if time.monotonic() - reported >= PROGRESS_INTERVAL_S:
                     reported = time.monotonic()

@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import os
 import signal
 import subprocess
@@ -176,19 +177,43 @@ def test_it_can_be_stopped_between_death_and_restart() -> None:
     run(story)
 
 
-def test_a_start_that_is_given_up_leaves_nothing_behind() -> None:
+class SlowStart:
+    """An engine that runs and does not become healthy: it answers on another address than it is asked on."""
+
+    def __init__(self) -> None:
+        self.printed: asyncio.Queue[bytes] = asyncio.Queue()
+        self.child = fake(["--host", "127.0.0.2"], output=self.printed.put_nowait)
+        self.child._command = dataclasses.replace(self.child._command, host="127.0.0.1")
+
+    @property
+    def status(self) -> int | None:
+        assert self.child._process is not None
+        return self.child._process.returncode
+
+
+def test_a_start_that_is_cancelled_leaves_nothing_behind() -> None:
     async def story() -> None:
-        printed: asyncio.Queue[bytes] = asyncio.Queue()
-        # Nobody answers on the address it is asked for health on, so the start lasts.
-        child = fake(["--host", "127.0.0.2"], output=printed.put_nowait)
-        child._command = type(child._command)(child._command.arguments, "127.0.0.1", child._command.port)
-        start = asyncio.create_task(child.start())
-        await printed.get()
+        slow = SlowStart()
+        start = asyncio.create_task(slow.child.start())
+        await slow.printed.get()
         start.cancel()
         with pytest.raises(asyncio.CancelledError):
             await start
-        assert child._process is not None
-        assert child._process.returncode == 128 + signal.SIGTERM
+        assert slow.status == 128 + signal.SIGTERM
+
+    run(story)
+
+
+def test_stopping_ends_a_start_without_complaint() -> None:
+    async def story() -> None:
+        slow, watch = SlowStart(), Watch()
+        start = asyncio.create_task(slow.child.start())
+        await slow.printed.get()
+        await slow.child.stop()
+        await start
+        await watch.start(slow.child)
+        assert watch.seen.empty()
+        assert slow.status == 128 + signal.SIGTERM
 
     run(story)
 

@@ -64,6 +64,8 @@ class UpstreamPool:
         self._connections: set[UpstreamConnection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._reaper: asyncio.TimerHandle | None = None
+        self.retries = 0
+        """Calls sent again because a kept connection had died."""
         self.loop: asyncio.AbstractEventLoop
 
     def send(self, head: bytes, body: bytes, sink: Sink, *, head_only: bool = False) -> UpstreamCall:
@@ -142,6 +144,7 @@ class UpstreamPool:
         if call.retried:
             return False
         call.retried = True
+        self.retries += 1
         call.connection = None
         self._open_for(call)
         return True

@@ -1,0 +1,44 @@
+"""Control laws: one file each, ``LAWS`` names them, ``build_law`` puts one into its guards.
+
+``base`` is the contract with the gate, ``guards`` what fits around any law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from concur_proxy.model import Signals
+from concur_proxy.windows.aimd import Aimd
+from concur_proxy.windows.base import Law, WindowView
+from concur_proxy.windows.fixed import Fixed
+from concur_proxy.windows.guards import FreshOnly, GrowWhileBound, Guarded, OneCutPerDrain, WithinSlew
+from concur_proxy.windows.unlimited import Unlimited
+
+LAWS: Mapping[str, type[Law]] = {"unlimited": Unlimited, "fixed": Fixed, "aimd": Aimd}
+
+CONSTANT = frozenset({"unlimited", "fixed"})
+"""Laws that follow no signal need no guard."""
+
+
+def build_law(
+    name: str,
+    params: Mapping[str, Any],
+    *,
+    minimum: float,  # noqa: ARG001  # the bounds in force come with every view; laws that plan ahead take these
+    maximum: float,  # noqa: ARG001
+    stale_after_s: float = 10.0,
+    decay_after_s: float = 60.0,
+) -> Law:
+    """Return the law ``name`` with its parameters, in its guards. Raises ``KeyError`` for an unknown name."""
+    law = LAWS[name](**params)
+    if name in CONSTANT:
+        return Guarded(law, ())
+
+    def start(signals: Signals, view: WindowView) -> float:
+        return law.start(
+            capacity_tokens=signals.capacity_tokens, typical_footprint_tokens=view.typical_footprint_tokens
+        )
+
+    fresh = FreshOnly(start, stale_after_s=stale_after_s, decay_after_s=decay_after_s)
+    return Guarded(law, (fresh, GrowWhileBound(), OneCutPerDrain(), WithinSlew()))

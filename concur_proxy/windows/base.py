@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from concur_proxy.model import Signals, TurnRecord
 
@@ -57,8 +57,11 @@ class Verdict:
 class Law(Protocol):
     """A control law. ``update`` is called about once a second; a law ignores calls within its own stated period."""
 
-    name: ClassVar[str]
-    unit: ClassVar[Unit]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def unit(self) -> Unit: ...
 
     def start(self, *, capacity_tokens: float | None, typical_footprint_tokens: float | None) -> float:
         """Return the first window (warm start), before anything has been seen."""

@@ -1,0 +1,75 @@
+"""What the gate tells of itself: frozen pictures for status pages, metrics and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from concur_proxy.model import AdmitWhy, BackendId, Outcome, PoolId, RefusalReason, SessionKey
+from concur_proxy.windows.base import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSnapshot:
+    id: BackendId
+    pool: PoolId
+    up: bool
+    unit: Unit
+    window: float
+    minimum: float
+    maximum: float
+    hard: bool
+    active: int
+    """Sessions that hold a place."""
+    running: int
+    """Turns in flight."""
+    idle: int
+    held: int
+    """Turns that wait in its pool."""
+    footprint_tokens: float
+    capacity_tokens: float | None
+    cached_tokens: int
+    """Cached prompt tokens that responses told, since the start."""
+    expected_cached_tokens: int
+    """What an undisturbed cache would have given for the same turns."""
+
+    @property
+    def evicted_tokens(self) -> int:
+        """Expected in the cache and not found there."""
+        return max(0, self.expected_cached_tokens - self.cached_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class GateSnapshot:
+    """Invariant 1: arrived = admitted + held + refused + abandoned; admitted = running + finished."""
+
+    arrived: int
+    admitted: int
+    running: int
+    finished: Mapping[Outcome, int]
+    held: int
+    refused: Mapping[RefusalReason, int]
+    abandoned: int
+    admitted_by: Mapping[AdmitWhy, int]
+    """Grants, repeated ones of turns that were put back included."""
+    requeued: int
+    paused: int
+    resumed: int
+    reclaimed: int
+    leases_expired: int
+    sessions: int
+    backends: Mapping[BackendId, BackendSnapshot]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    key: SessionKey
+    state: str
+    """running, idle, held (never admitted), paused, or gone (no place, no turn)."""
+    backend: BackendId | None
+    turns: int
+    footprint_tokens: float
+    idle_s: float | None
+    lease_s: float | None
+    rule: str
+    parent: SessionKey | None

@@ -1,0 +1,135 @@
+"""The parts of one proxy and the wires between them.
+
+scraper ──▶ loop ──▶ dispatcher (gate) ◀── handler ◀── clients
+health  ──▶ roster ─────┘                     │
+   ▲                                          ▼
+   └───────────── how turns ended ─── upstream pools ──▶ engines
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from concur_proxy.config import BackendSettings, Settings
+from concur_proxy.control.health import Health
+from concur_proxy.control.loop import ControlLoop
+from concur_proxy.control.probe import Scrape
+from concur_proxy.control.roster import Roster
+from concur_proxy.control.scraper import HttpFetch, Scraper
+from concur_proxy.control.target import EngineTarget, target_of
+from concur_proxy.core.gate import Gate
+from concur_proxy.fleet.pool import DEFAULT_POOL, Fleet
+from concur_proxy.gateway.dispatch import Dispatcher
+from concur_proxy.gateway.handler import Handler
+from concur_proxy.gateway.upstream import UpstreamPool
+from concur_proxy.model import BackendId, Outcome, TurnRecord
+from concur_proxy.observe.logs import AccessLog
+from concur_proxy.observe.metrics import Metrics
+from concur_proxy.observe.turnlog import TurnLog
+from concur_proxy.runtime import policy
+from concur_proxy.windows.base import Unit
+
+
+class Node:
+    """One running proxy. ``start`` and ``stop`` belong to one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clock = time.monotonic
+        self.started_at = self.clock()
+        self.gate = Gate(policy.gate_policy(settings.gate))
+        self.dispatcher = Dispatcher(self.gate, clock=self.clock, on_record=self._on_record)
+        self.fleet = Fleet()
+        self.roster = Roster(self.fleet, self.dispatcher)
+        self.pools: dict[BackendId, UpstreamPool] = {}
+        self.targets: dict[BackendId, EngineTarget] = {}
+        self.handler = Handler(
+            self.dispatcher,
+            self.pools,
+            self.fleet.resolve,
+            policy.handler_settings(settings),
+            on_turn=self._on_turn,
+            on_overloaded=self._on_overloaded,
+            on_lost=self._on_lost,
+        )
+        self.access_log = AccessLog(settings.log, enabled=settings.server.access_log)
+        self.metrics = Metrics()
+        self._fetch = HttpFetch()
+        self.health = Health(
+            self._fetch,
+            on_event=self.dispatcher.backend_event,
+            on_models=self.roster.learn,
+            clock=self.clock,
+        )
+        self.loop = ControlLoop(
+            self.dispatcher,
+            policy.law_maker(settings.control),
+            period_s=settings.control.scrape_interval_s,
+            clock=self.clock,
+            bounds=policy.window_bounds(settings.control),
+            on_sleep=lambda backend, asleep: self.health.sleeping(backend, asleep=asleep),
+        )
+        self.scraper = Scraper(
+            self._fetch,
+            self._on_scrape,
+            interval_s=settings.control.scrape_interval_s,
+            timeout_s=settings.control.scrape_timeout_s,
+            clock=self.clock,
+        )
+        self._loop_task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start with every backend down; the first probes bring them up."""
+        for backend in self.settings.backends:
+            self._add(backend)
+        self._loop_task = asyncio.get_running_loop().create_task(self.loop.run(), name="control loop")
+
+    def _add(self, backend: BackendSettings) -> None:
+        target = target_of(backend)
+        self.targets[target.backend] = target
+        self.pools[target.backend] = UpstreamPool(backend.url, self.settings.upstream)
+        self.dispatcher.add_backend(
+            target.backend, DEFAULT_POOL, unit=Unit.SESSIONS, window=self.settings.control.window_min
+        )
+        self.roster.add(target.backend)
+        self.loop.add(target)
+        self.scraper.add(target)
+        self.health.add(target)
+
+    async def stop(self) -> None:
+        await self.scraper.aclose()
+        await self.health.aclose()
+        if self._loop_task is not None:
+            self._loop_task.cancel()
+            await asyncio.gather(self._loop_task, return_exceptions=True)
+        for pool in self.pools.values():
+            pool.close()
+        await self._fetch.aclose()
+        self.dispatcher.close()
+
+    def pools_up(self) -> dict[BackendId, UpstreamPool]:
+        """Return the connections to backends that are up."""
+        return {backend: pool for backend, pool in self.pools.items() if self.dispatcher.is_up(backend)}
+
+    # what the data path tells
+
+    def _on_record(self, record: TurnRecord) -> None:
+        self.metrics.record(record)
+        self.loop.finished(record)
+        if record.outcome is not Outcome.BACKEND_LOST:  # of those ``_on_lost`` tells
+            self.health.turn_ended(record.backend, record.outcome)
+
+    def _on_turn(self, turn: TurnLog) -> None:
+        self.metrics.turn(turn)
+        self.access_log(turn)
+
+    def _on_scrape(self, scrape: Scrape) -> None:
+        self.metrics.scraped(scrape.backend, failed=scrape.sample is None)
+        self.loop.scraped(scrape)
+
+    def _on_overloaded(self, backend: BackendId) -> None:
+        self.loop.refused(backend)
+
+    def _on_lost(self, backend: BackendId) -> None:
+        self.health.turn_ended(backend, Outcome.BACKEND_LOST)

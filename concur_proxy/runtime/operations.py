@@ -1,0 +1,145 @@
+"""What the management API may do with a running proxy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from concur_proxy import __version__
+from concur_proxy.admin import changes
+from concur_proxy.admin.reports import (
+    BackendReport,
+    SessionList,
+    SessionReport,
+    SessionState,
+    SignalsReport,
+    StatusReport,
+)
+from concur_proxy.config import Settings
+from concur_proxy.control.regulator import Bounds
+from concur_proxy.core.report import BackendSnapshot, SessionView
+from concur_proxy.model import Signals
+from concur_proxy.runtime import policy
+from concur_proxy.windows.base import WindowView
+
+if TYPE_CHECKING:
+    from concur_proxy.runtime.node import Node
+
+GATE_NAMES = frozenset(changes.GATE)
+LAW_NAMES = frozenset({"law", "fixed", "aimd"})
+BOUND_NAMES = frozenset(changes.BOUNDS)
+
+
+class Operations:
+    """Implements ``admin.port.AdminPort`` over a node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def settings(self) -> Settings:
+        return self._node.settings
+
+    def status(self) -> StatusReport:
+        node, now = self._node, self._node.clock()
+        books = node.gate.snapshot(now=now)
+        states = Counter(view.state for view in node.gate.sessions(now=now, limit=books.sessions))
+        described = node.loop.status(now=now)
+        return StatusReport(
+            version=__version__,
+            uptime_s=now - node.started_at,
+            mode=node.settings.gate.mode,
+            law=node.settings.control.law.value,
+            held=books.held,
+            sessions={state: states[state.value] for state in SessionState},
+            turns={
+                "arrived": books.arrived,
+                "admitted": books.admitted,
+                "finished": sum(books.finished.values()),
+                "refused": sum(books.refused.values()),
+                "abandoned": books.abandoned,
+            },
+            backends=[self._backend(books.backends[name], described[name]) for name in node.targets],
+        )
+
+    def _backend(self, books: BackendSnapshot, control: dict[str, Any]) -> BackendReport:
+        node = self._node
+        health = node.health.report(books.id)
+        return BackendReport(
+            name=books.id,
+            url=node.targets[books.id].base_url,
+            state=health.state if health else "unknown",
+            problem=health.reason or health.models_problem if health else None,
+            engine=control["kind"],
+            unit=books.unit.value,
+            window=books.window,
+            window_min=books.minimum,
+            window_max=books.maximum,
+            hard=books.hard,
+            reason=control["reason"],
+            law=control["law"],
+            active=books.active,
+            running=books.running,
+            held=books.held,
+            idle=books.idle,
+            footprint_tokens=books.footprint_tokens,
+            capacity_tokens=books.capacity_tokens,
+            signals=self._signals(node.loop.signals(books.id), control),
+        )
+
+    def _signals(self, signals: Signals | None, control: dict[str, Any]) -> SignalsReport:
+        age = control["sample_age_s"]
+        return SignalsReport(
+            age_s=age,
+            stale=age is None or age > self._node.settings.control.stale_after_s,
+            kv_usage=signals.kv_usage if signals else None,
+            hit_rate=signals.hit_rate if signals else None,
+            running=signals.running if signals else None,
+            waiting=signals.waiting if signals else None,
+            problem=control["scrape_error"],
+        )
+
+    def sessions(self, *, limit: int, state: SessionState | None) -> SessionList:
+        node, now = self._node, self._node.clock()
+        live = [
+            view
+            for view in node.gate.sessions(now=now, limit=node.settings.gate.max_sessions)
+            if view.state != "gone" and state in (None, view.state)
+        ]
+        return SessionList(total=len(live), sessions=[_report(view) for view in live[:limit]])
+
+    def end_sessions(self, session_id: str, *, namespace: str | None) -> int:
+        node = self._node
+        views = node.gate.sessions(now=node.clock(), limit=node.settings.gate.max_sessions)
+        keys = [view.key for view in views if view.key.id == session_id and namespace in (None, view.key.namespace)]
+        for key in keys:
+            node.dispatcher.end_session(key)
+        return len(keys)
+
+    def change(self, change: changes.Change) -> None:
+        """Put a checked change in force."""
+        node = self._node
+        if change.names & LAW_NAMES:
+            node.loop.set_law(policy.law_maker(change.settings.control))
+        if change.names & BOUND_NAMES:
+            node.loop.set_bounds(policy.window_bounds(change.settings.control), of=lambda view: _bounds(change, view))
+        if change.names & GATE_NAMES:
+            node.dispatcher.set_policy(policy.gate_policy(change.settings.gate))
+        node.settings = change.settings
+
+
+def _bounds(change: changes.Change, view: WindowView) -> Bounds:
+    return Bounds(*changes.bounds(change, view))
+
+
+def _report(view: SessionView) -> SessionReport:
+    return SessionReport(
+        id=view.key.id,
+        state=SessionState(view.state),
+        rule=view.rule,
+        backend=view.backend,
+        footprint_tokens=view.footprint_tokens,
+        turns=view.turns,
+        idle_s=view.idle_s,
+        lease_s=view.lease_s,
+        parent=view.parent.id if view.parent else None,
+    )

@@ -1,0 +1,43 @@
+"""From settings to what the core takes: policies, laws, bounds."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from concur_proxy.config import ControlSettings, GateSettings, Settings
+from concur_proxy.control.regulator import Bounds, MakeLaw
+from concur_proxy.core.gate import GatePolicy
+from concur_proxy.gateway.handler import HandlerSettings
+from concur_proxy.windows import build_law
+
+
+def gate_policy(settings: GateSettings) -> GatePolicy:
+    """The gate's policy has the settings' own names."""
+    return GatePolicy(**settings.model_dump())
+
+
+def law_maker(settings: ControlSettings) -> MakeLaw:
+    """Return what builds the law that the settings name, with its parameters."""
+    section = getattr(settings, settings.law.value, None)
+    return functools.partial(
+        build_law,
+        settings.law.value,
+        section.model_dump() if section is not None else {},
+        stale_after_s=settings.stale_after_s,
+        decay_after_s=settings.decay_after_s,
+    )
+
+
+def window_bounds(settings: ControlSettings) -> Bounds:
+    return Bounds(settings.window_min, math.inf if settings.window_max is None else settings.window_max)
+
+
+def handler_settings(settings: Settings) -> HandlerSettings:
+    return HandlerSettings(
+        max_body_bytes=settings.server.max_body_bytes,
+        request_usage=settings.upstream.request_usage,
+        retry_after_s=settings.gate.retry_after_s,
+        session_headers=settings.sessions.headers,
+        extra_paths=settings.server.extra_paths,
+    )

@@ -1,0 +1,149 @@
+"""Listens, serves, and ends in an orderly way: what ``concur-proxy serve`` runs."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import Callable
+
+import uvicorn
+import uvloop
+from fastapi import FastAPI, Response
+
+from concur_proxy.admin import api
+from concur_proxy.config import ServerSettings, Settings
+from concur_proxy.errors import ConcurError
+from concur_proxy.gateway.app import Readiness, create_app
+from concur_proxy.gateway.models import ask_all
+from concur_proxy.gateway.protocol import fast_lane_protocol
+from concur_proxy.gateway.server import Server
+from concur_proxy.observe import logs
+from concur_proxy.runtime.engine_child import EngineChild, VllmOptions
+from concur_proxy.runtime.facts import gather
+from concur_proxy.runtime.node import Node
+from concur_proxy.runtime.operations import Operations
+
+CLIENT_KEEP_ALIVE_S = 75
+"""Longer than most tool calls: an agent's next turn finds its connection open."""
+
+
+def serve(settings: Settings, *, vllm: VllmOptions | None = None, announce: Callable[[str], None] = print) -> int:
+    """Serve until SIGTERM or SIGINT and return the exit status.
+
+    Raises ``ConcurError`` where it cannot listen, ``ConfigError`` for engine flags that cannot work.
+    """
+    logs.configure(settings.log)
+    failures = Failures()
+    child = EngineChild(vllm, failures.add) if vllm is not None else None
+    settings = child.added_to(settings) if child is not None else settings
+    listener = listen(settings.server)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, listener, child, announce, failures))
+    if failures.message is not None:
+        sys.stderr.write(f"concur-proxy: {failures.message}\n")
+    return 0 if failures.message is None else 1
+
+
+class Failures:
+    """Why the proxy has to end, if it does."""
+
+    def __init__(self) -> None:
+        self.message: str | None = None
+        self.happened = asyncio.Event()
+
+    def add(self, message: str) -> None:
+        self.message = message
+        self.happened.set()
+
+
+async def _serve(
+    settings: Settings,
+    listener: socket.socket,
+    child: EngineChild | None,
+    announce: Callable[[str], None],
+    failures: Failures,
+) -> None:
+    node = Node(settings)
+    server = _server(node)
+    await node.start()
+    watch = asyncio.create_task(_end_on_failure(server, failures)) if child is not None else None
+    try:
+        if child is not None:
+            child.start()
+        announce(_greeting(settings, listener))
+        await server.serve(sockets=[listener])
+    finally:
+        if child is not None:
+            await child.stop()
+        if watch is not None:
+            watch.cancel()
+        await node.stop()
+
+
+async def _end_on_failure(server: Server, failures: Failures) -> None:
+    """A proxy whose own engine cannot be kept alive is of no use to anyone."""
+    await failures.happened.wait()
+    server.should_exit = True
+
+
+def _server(node: Node) -> Server:
+    settings = node.settings.server
+    config = uvicorn.Config(
+        _app(node),
+        http=fast_lane_protocol(node.handler),
+        ws="none",
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=CLIENT_KEEP_ALIVE_S,
+    )
+    return Server(config, node.handler, grace_s=settings.grace_s)
+
+
+def _app(node: Node) -> FastAPI:
+    app = create_app(models=lambda headers: ask_all(node.pools_up(), headers), readiness=lambda: _readiness(node))
+
+    async def metrics() -> Response:
+        return Response(node.metrics.render(gather(node)), media_type=node.metrics.content_type)
+
+    app.add_api_route("/metrics", metrics)
+    api.install(app, Operations(node), token=node.settings.server.admin_token, namespace_of=node.handler.namespace_of)
+    return app
+
+
+def _readiness(node: Node) -> Readiness:
+    """Ready: some backend is up, and the proxy does not end."""
+    reports = {str(backend): node.health.report(backend) for backend in node.targets}
+    up = any(node.dispatcher.is_up(backend) for backend in node.targets)
+    detail: dict[str, object] = {
+        "backends": {name: (report.reason or report.state) if report else "unknown" for name, report in reports.items()}
+    }
+    return Readiness(up and not node.handler.shutting_down, detail)
+
+
+def listen(settings: ServerSettings) -> socket.socket:
+    """Return a socket bound as the settings say; raise ``ConcurError`` where that is not possible."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise ConcurError(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}. "
+            "Name another address with --host and --port."
+        ) from None
+    return listener
+
+
+def _greeting(settings: Settings, listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    engines = ", ".join(backend.url for backend in settings.backends)
+    mode = "" if settings.gate.mode == "enforce" else " (observing: nothing is held)"
+    return f"concur-proxy listens on {url} in front of {engines}, law {settings.control.law.value}{mode}"

@@ -1,0 +1,27 @@
+"""``unlimited``: never holds. The baseline that every other law is measured against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+from concur_proxy.model import Signals, TurnRecord
+from concur_proxy.windows.base import Unit, Verdict, WindowView
+
+
+class Unlimited:
+    name: ClassVar[str] = "unlimited"
+    unit: ClassVar[Unit] = Unit.SESSIONS
+
+    def start(self, *, capacity_tokens: float | None, typical_footprint_tokens: float | None) -> float:  # noqa: ARG002
+        return math.inf
+
+    def observe(self, record: TurnRecord, *, now: float) -> None:
+        pass
+
+    def update(self, signals: Signals, view: WindowView, *, now: float) -> Verdict:  # noqa: ARG002
+        return Verdict(math.inf, "unlimited: every turn passes")
+
+    def snapshot(self) -> Mapping[str, object]:
+        return {}

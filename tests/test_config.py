@@ -224,6 +224,12 @@ def test_a_mistake_in_a_flag_is_named_with_the_flag():
     assert "--port: server.port = 70000: must be a whole number, 0 to 65535" in problems(flags={"server.port": 70000})
 
 
+def test_the_place_that_counts_is_named(written, monkeypatch):
+    path = written("server: {port: 1}\n")
+    monkeypatch.setenv("CONCUR_SERVER__PORT", "x")
+    assert "CONCUR_SERVER__PORT: server.port = 'x'" in problems(path)
+
+
 def test_all_problems_are_said_at_once(written, monkeypatch):
     path = written("server:\n  port: -1\ngate:\n  max_wait: 3\n  lease_min_s: 700\n")
     monkeypatch.setenv("CONCUR_LOG__LEVEL", "loud")

@@ -201,6 +201,14 @@ def test_durations_fall_into_buckets():
     assert len([key for key in found if key[0] == "concur_queue_wait_seconds_bucket"]) == len(SECONDS) + 1
 
 
+def test_what_never_waits_has_no_waiting_times():
+    metrics = Metrics()
+    metrics.turn(replace(TURN, kind="embeddings", queued_s=None, first_token_s=None))
+    found = samples(metrics)
+    assert found["concur_request_duration_seconds_count", GPU, "embeddings"] == 1
+    assert ("concur_queue_wait_seconds_count", GPU, "embeddings") not in found
+
+
 def test_only_answers_that_tell_cached_tokens_count_for_the_hit_rate():
     metrics = Metrics()
     metrics.turn(TURN)

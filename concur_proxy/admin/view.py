@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 from pydantic import ValidationError
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +15,12 @@ from concur_proxy.admin.reports import BackendReport, StatusReport
 from concur_proxy.errors import ConcurError
 
 TIMEOUT_S = 10.0
+
+
+_LEGEND = (
+    "active: sessions with a place, of the window. KV tokens: what they occupy, of what the cache holds.\n"
+    "usage, queued: as the engine says now. hits: share of prompt tokens that were cached."
+)
 
 
 def fetch_status(url: str, token: str | None) -> StatusReport:
@@ -41,23 +48,25 @@ def _reason(answer: httpx.Response) -> str:
 
 
 def render(status: StatusReport) -> RenderableType:
-    """Return the status as a heading and a table with one row per backend."""
-    return Group(Text(_heading(status)), _table(status), *(Text(line) for line in _remarks(status)))
+    """Return the status as a heading, a table with one row per backend, and remarks."""
+    return Group(Text(_heading(status)), _table(status), Text(_LEGEND, style="dim"), *map(Text, _remarks(status)))
 
 
 def _heading(status: StatusReport) -> str:
+    units = "/".join(sorted({backend.unit for backend in status.backends}))
     sessions = ", ".join(f"{count} {state}" for state, count in status.sessions.items())
+    policy = f"{status.mode}, law {status.law} (counts {units})"
     return (
-        f"concur-proxy {status.version}, up {_duration(status.uptime_s)}, {status.mode}, law {status.law}\n"
+        f"concur-proxy {status.version}, up {_duration(status.uptime_s)}, {policy}\n"
         f"sessions: {sessions or 'none'}; turns held: {status.held}"
     )
 
 
 def _table(status: StatusReport) -> Table:
-    table = Table()
-    table.add_column("backend")
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("backend", overflow="fold")
     table.add_column("state")
-    for name in ("window", "active", "idle", "held", "footprint", "capacity", "KV usage", "hit rate", "waiting inside"):
+    for name in ("active", "held", "KV tokens", "usage", "hits", "queued"):
         table.add_column(name, justify="right")
     for backend in status.backends:
         table.add_row(*_row(backend))
@@ -68,15 +77,12 @@ def _row(backend: BackendReport) -> Iterator[str]:
     signals = backend.signals
     yield backend.name
     yield backend.state
-    yield "unlimited" if backend.window is None else f"{backend.window:,.0f} {backend.unit}"
-    yield _number(backend.active)
-    yield str(backend.idle)
-    yield _number(backend.held)
-    yield f"{backend.footprint_tokens:,.0f}"
-    yield _number(backend.capacity_tokens)
+    yield f"{_count(backend.active)} of {'any' if backend.window is None else _count(backend.window)}"
+    yield _count(backend.held)
+    yield f"{_count(backend.footprint_tokens)} of {_count(backend.capacity_tokens)}"
     yield _share(signals.kv_usage)
     yield _share(signals.hit_rate)
-    yield _number(signals.waiting)
+    yield _count(signals.waiting)
 
 
 def _remarks(status: StatusReport) -> Iterator[str]:
@@ -89,8 +95,11 @@ def _remarks(status: StatusReport) -> Iterator[str]:
             yield f"{backend.name}: window: {backend.reason}"
 
 
-def _number(value: float | None) -> str:
-    return "?" if value is None else f"{value:,.0f}"
+def _count(value: float | None) -> str:
+    """Return a count in at most five characters."""
+    if value is None:
+        return "?"
+    return f"{value:.0f}" if value < 10_000 else f"{value / 1000:.0f}k" if value < 10_000_000 else f"{value / 1e6:.0f}M"
 
 
 def _share(value: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -115,7 +116,7 @@ def serve(
         raise ConfigError(NO_ENGINE)
     from concur_proxy.runtime import serve as run
 
-    sys.exit(run(settings, vllm=options))
+    sys.exit(run(settings, vllm=options, announce=functools.partial(print, flush=True)))
 
 
 NO_ENGINE = """\

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -129,6 +130,22 @@ def test_status_of_nobody():
     assert done.returncode == 1
     assert "no answer from http://127.0.0.1:9" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_serve_and_status_and_an_orderly_end():
+    command = [sys.executable, "-m", "concur_proxy", "serve", "--backend", "http://127.0.0.1:9", "--port", "0"]
+    command += ["--window", "3", "--observe"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as proxy:
+        try:
+            greeting = proxy.stdout.readline()
+            url = re.search(r"http://127\.0\.0\.1:\d+", greeting)[0]
+            shown = run("status", "--url", url).stdout
+        finally:
+            proxy.terminate()
+    assert proxy.returncode == 0
+    assert "observing: nothing is held" in greeting
+    assert "observe, law fixed (counts sessions)" in shown
+    assert "of 3 " in shown
 
 
 def test_engine_profiles_are_listed_with_their_sizes():

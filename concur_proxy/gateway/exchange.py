@@ -145,7 +145,7 @@ class Exchange:
         self.keep_alive = False
         self.turn = None
         if hard:
-            self._protocol.transport.abort()
+            self._protocol.reset()
         else:
             self._protocol.transport.close()
 

@@ -114,7 +114,7 @@ class Handler:
             turn.start()
         except Exception:
             logger.exception("a request could not be started")
-            turn.stop()
+            turn.fail()
 
     def begin_shutdown(self) -> None:
         """Refuse held and new turns from now on; running ones go on."""
@@ -228,7 +228,11 @@ class Turn:
         self._ticket = admitted.ticket
         self._lease = admitted.lease
         self._admitted_at = admitted.lease.admitted_at
-        self._send(admitted.lease.backend)
+        try:
+            self._send(admitted.lease.backend)
+        except Exception:
+            logger.exception("an admitted turn could not be sent")
+            self.fail()
 
     def refused(self, refused: Refused) -> None:
         self._ticket = None
@@ -355,6 +359,11 @@ class Turn:
             self._handler.dispatcher.abandon(self._ticket)
         self._end(Outcome.SHUTDOWN, CLIENT_LEFT)
         exchange.cut(hard=True)
+
+    def fail(self) -> None:
+        """A bug of ours: the client hears of it, the lease comes back."""
+        if self in self._handler.turns:
+            self._reply(ConcurError("The proxy failed to serve this request."), Outcome.ENGINE_ERROR)
 
     def pause(self) -> None:
         if self._call is not None:

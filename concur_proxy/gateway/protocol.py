@@ -8,6 +8,8 @@ way, because that is how a client's leaving is noticed.
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from typing import TYPE_CHECKING, Any, cast
 
 import httptools
@@ -271,6 +273,13 @@ class FastLaneProtocol(HttpToolsProtocol):
         else:
             self.flow.resume_reading()
             self._linger = self.loop.call_later(LINGER_S, self.transport.close)
+
+    def reset(self) -> None:
+        """Close so that the client gets an error instead of an end."""
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
 
     # what is not HTTP, or too much of it
 

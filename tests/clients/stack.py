@@ -35,15 +35,20 @@ class Stack:
 
     def running(self) -> float:
         """Requests that the engine has, running or waiting."""
-        lines = httpx.get(f"{self.engine}/metrics").text.splitlines()
-        names = ("vllm:num_requests_running{", "vllm:num_requests_waiting{")
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(names))
+        return metric(self.engine, "vllm:num_requests_running", "vllm:num_requests_waiting")
 
     def wait_until_running(self, wanted: int) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while (now := self.running()) != wanted:
             assert time.monotonic() < deadline, f"the engine has {now:g} requests, not {wanted}"
             time.sleep(POLL_S)
+
+
+def metric(url: str, *names: str) -> float:
+    """The sum of all series with these names."""
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    starts = tuple(f"{name}{end}" for name in names for end in "{ ")
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(starts))
 
 
 class ProxyProcess:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.clients.stack import PATIENCE_S, Stack
+from tests.clients.stack import PATIENCE_S, Stack, metric
 
 pytestmark = pytest.mark.engine
 
@@ -72,9 +72,28 @@ class TestUsageInStreams:
         assert not any(event.get("usage") for event in got)
 
 
-def test_events_have_the_same_fields_through_the_proxy(both: tuple[httpx.Client, httpx.Client]) -> None:
-    direct, proxied = ([list(event) for event in events(http, "/v1/chat/completions", CHAT)] for http in both)
+def fields(got: list[dict[str, Any]]) -> tuple[list[str], set[tuple[str, ...]], list[str]]:
+    """Of the first event, of those between, and of the last; vLLM may put several tokens into one event."""
+    names = [list(event) for event in got]
+    return names[0], {tuple(between) for between in names[1:-1]}, names[-1]
+
+
+@pytest.mark.parametrize("options", [{"include_usage": True}, {"include_usage": True, "continuous_usage_stats": True}])
+def test_events_have_the_same_fields_through_the_proxy(
+    both: tuple[httpx.Client, httpx.Client], options: dict[str, bool]
+) -> None:
+    body = {**CHAT, "stream_options": options}
+    direct, proxied = (fields(events(http, "/v1/chat/completions", body)) for http in both)
     assert proxied == direct
+
+
+def test_asking_for_usage_on_the_clients_behalf_costs_the_fingerprint_alone(
+    both: tuple[httpx.Client, httpx.Client],
+) -> None:
+    """The engine moves ``system_fingerprint`` from the last event to the usage event, which the proxy takes out again."""
+    direct, proxied = (fields(events(http, "/v1/chat/completions", CHAT)) for http in both)
+    assert proxied[:2] == direct[:2]
+    assert proxied[2] == [name for name in direct[2] if name != "system_fingerprint"]
 
 
 def test_a_whole_answer_has_its_usage_and_the_engines_own_fields(both: tuple[httpx.Client, httpx.Client]) -> None:
@@ -162,11 +181,11 @@ def test_a_client_that_leaves_while_the_engine_works_frees_it(proxied: Stack) ->
 
 
 def test_the_proxys_own_count_of_turns_returns_to_zero(proxied: Stack) -> None:
-    with httpx.stream(
-        "POST", f"{proxied.url}/v1/chat/completions", json={**CHAT, "max_tokens": 6000, "stream": True}
-    ) as response:
-        next(response.iter_bytes())
+    body = {**CHAT, "max_tokens": 6000, "ignore_eos": True, "stream": True}
+    with httpx.stream("POST", f"{proxied.url}/v1/chat/completions", json=body) as response:
+        chunks = response.iter_bytes()
+        next(chunks)
+        assert metric(proxied.url, "concur_turns_running") == 1
         proxied.wait_until_running(1)
     proxied.wait_until_running(0)
-    status = httpx.get(f"{proxied.url}/concur/status").json()
-    assert '"running": 0' in json.dumps(status) or '"running":0' in json.dumps(status)
+    assert metric(proxied.url, "concur_turns_running") == 0

@@ -182,7 +182,7 @@ def _build(environment: Environment) -> None:
         shutil.rmtree(environment.root, ignore_errors=True)
         _run([_python(), "-m", "venv", environment.root])
         environment.building.write_text(recipe.hash)
-    pip = [environment.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [environment.python, "-m", "pip", "install", "-qq", "--no-warn-conflicts", "--disable-pip-version-check"]
     _run([*pip, "--upgrade", "pip", "packaging", "setuptools"])
     _run([*pip, f"torch=={recipe.torch}"])
     _run([*pip, "--no-deps", f"{recipe.distribution}=={recipe.version}"])

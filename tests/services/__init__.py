@@ -1,0 +1,1 @@
+"""Programs that people run beside the proxy, as they are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -51,16 +52,40 @@ def metric(url: str, *names: str) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(starts))
 
 
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def ended(pid: int) -> bool:
+    """Wait until a process, anybody's, has ended."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([handle], [], [], PATIENCE_S)[0])
+    finally:
+        os.close(handle)
+
+
 class ProxyProcess:
-    """``concur-proxy serve`` on a free port, ready when entered. Ends with exit status 0, or the test fails."""
+    """``concur-proxy serve`` on a free port, ready when entered; the test fails when it ends with another ``status``."""
 
     def __init__(
-        self, backends: Sequence[str], *, flags: Sequence[str] = (), env: Mapping[str, str] | None = None
+        self,
+        backends: Sequence[str],
+        *,
+        flags: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+        patience_s: float = PATIENCE_S,
+        status: int = 0,
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         urls = [word for backend in backends for word in ("--backend", backend)]
-        self._command = [sys.executable, "-m", "concur_proxy", "serve", *urls, "--port", str(self.port), *flags]
+        self._command = [python, "-m", "concur_proxy", "serve", *urls, "--port", str(self.port), *flags]
+        self._patience_s, self._status = patience_s, status
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("CONCUR_")}
         self._env = {**inherited, **(env or {})}
         self._log = tempfile.NamedTemporaryFile(prefix="concur-proxy-", suffix=".log")  # noqa: SIM115 - closed in _end
@@ -78,7 +103,7 @@ class ProxyProcess:
             env=self._env,
         )
         try:
-            self._wait_until_ready(self._process)
+            self.wait_until_ready()
         except BaseException:
             self._end(self._process)
             raise
@@ -88,7 +113,7 @@ class ProxyProcess:
         assert self._process is not None
         status, log = self._end(self._process)
         if kind is None:
-            assert status == 0, log
+            assert status == self._status, log
 
     def _end(self, process: subprocess.Popen[bytes]) -> tuple[int, str]:
         assert process.stdin is not None
@@ -97,14 +122,21 @@ class ProxyProcess:
         self._log.close()
         return status, log
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not self._ready():
-            assert process.poll() is None, f"the proxy ended:\n{self.log()}"
+    @property
+    def pid(self) -> int:
+        """The proxy's own process."""
+        assert self._process is not None
+        return children(self._process.pid)[0]
+
+    def wait_until_ready(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + self._patience_s
+        while not self.ready():
+            assert self._process.poll() is None, f"the proxy ended:\n{self.log()}"
             assert time.monotonic() < deadline, f"the proxy is not ready:\n{self.log()}"
             time.sleep(POLL_S)
 
-    def _ready(self) -> bool:
+    def ready(self) -> bool:
         try:
             return httpx.get(f"{self.url}/readyz").status_code == 200
         except httpx.TransportError:

@@ -13,9 +13,7 @@ import httpx
 import pytest
 
 from concur_proxy.fleet.child import RestartPolicy, VllmChild, VllmChildError
-from tests.fleet.test_warden import children, ended
-from tests.rig.engine import EngineOptions
-from tests.rig.environments import missing
+from tests.clients.stack import ended
 
 FAKE = str(Path(__file__).parent / "fake")
 PATIENCE_S = 20.0
@@ -259,49 +257,3 @@ def test_a_stable_life_ends_a_row_of_deaths(healthy_for_s: float, before: int, a
 def test_pauses_double_up_to_a_bound_and_end() -> None:
     policy = RestartPolicy(first_s=1.0, longest_s=3.0, limit=5)
     assert [policy.pause_s(deaths) for deaths in range(1, 6)] == [1.0, 2.0, 3.0, 3.0, None]
-
-
-@pytest.mark.engine
-@pytest.mark.slow
-@pytest.mark.skipif(bool(missing("vllm")), reason=str(missing("vllm")))
-def test_the_real_vllm_comes_up_answers_with_cached_tokens_and_comes_back_after_a_crash() -> None:
-    options = EngineOptions("vllm", speed=20, prompt_tokens_details=False)
-
-    async def prompt_details(child: VllmChild) -> dict[str, Any]:
-        body = {"model": "tiny", "prompt": "again and again " * 20, "max_tokens": 2}
-        async with httpx.AsyncClient(base_url=child.url, timeout=PATIENCE_S) as client:
-            usage = (await client.post("/v1/completions", json=body)).json()["usage"]
-        return dict(usage["prompt_tokens_details"])
-
-    async def story() -> None:
-        child = VllmChild(
-            str(options.model_folder),
-            options.arguments(),
-            python=str(options.python),
-            env=options.variables(),
-            policy=IMPATIENT,
-            output=lambda _: None,
-        )
-        watch = Watch()
-        try:
-            await child.start()
-            supervisor = watch.start(child)
-            assert (await prompt_details(child))["cached_tokens"] == 0
-            assert (await prompt_details(child))["cached_tokens"] > 0
-            assert child._process is not None
-            (server,) = children(child._process.pid)
-            workers = children(server)
-            os.kill(server, signal.SIGKILL)
-            assert [await watch.seen.get(), await watch.seen.get()] == ["down", "up"]
-            assert workers
-            assert all(ended(worker) for worker in workers)
-            assert (await prompt_details(child))["cached_tokens"] == 0
-        finally:
-            await child.stop()
-        await supervisor
-
-    async def bounded() -> None:
-        async with asyncio.timeout(240):
-            await story()
-
-    asyncio.run(bounded())

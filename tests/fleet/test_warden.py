@@ -1,15 +1,14 @@
 import os
-import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from concur_proxy.fleet import warden
+from tests.clients.stack import children, ended
 
 PATIENCE_S = 20.0
 WAITS = "import signal; print('ready', flush=True); signal.pause()"
@@ -19,22 +18,6 @@ LEAVES_A_WORKER = (
     f"worker = subprocess.Popen([sys.executable, '-c', {WAITS!r}], stdout=subprocess.PIPE); "
     "worker.stdout.readline(); print(worker.pid, flush=True)"
 )
-
-
-def ended(pid: int) -> bool:
-    """Wait until a process, anybody's, has ended."""
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([handle], [], [], PATIENCE_S)[0])
-    finally:
-        os.close(handle)
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @contextmanager

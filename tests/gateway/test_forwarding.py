@@ -1,6 +1,7 @@
 """What passes through, byte for byte."""
 
 import asyncio
+import itertools
 
 import pytest
 from hypothesis import given, settings
@@ -274,7 +275,7 @@ BODIES = st.binary(max_size=3000)
 def split(data, cuts):
     """Cut data at the given places, which need not be in order."""
     places = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
-    return [data[start:end] for start, end in zip(places, places[1:], strict=False)]
+    return [data[start:end] for start, end in itertools.pairwise(places)]
 
 
 @settings(max_examples=60, deadline=None)

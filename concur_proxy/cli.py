@@ -220,3 +220,82 @@ def _list_profiles() -> None:
         cards = f"{profile.cards} x {profile.card.name}"
         table.add_row(profile.name, profile.model.name, cards, f"{profile.kv_tokens:,}", profile.note)
     Console().print(table)
+
+
+@app.command()
+def demo(
+    law: Annotated[str, typer.Option(metavar="NAME", help="Control law of the proxied run.")] = "aimd",
+) -> None:
+    """See what it does, in less than 90 seconds and without a GPU: recorded agents, with and without the proxy.
+
+    Starts the embedded engine and the proxy on free ports, plays the same agents straight to the engine and through
+    the proxy, and compares tokens per second, hit rate, recomputed tokens and time.
+
+    concur-proxy demo
+    """
+    from rich.console import Console
+
+    from concur_proxy.bench.demo import DemoOptions, run_demo
+
+    raise typer.Exit(run_demo(DemoOptions(law=_law(law)), Console()))
+
+
+def _law(name: str) -> str:
+    from concur_proxy.config import LawName
+
+    if name not in set(LawName):
+        raise ConfigError(f"--law = {name!r}: must be one of {', '.join(LawName)}")
+    return name
+
+
+@app.command()
+def bench(
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="TARGET...", help="LABEL=URL, or a URL; the first is the baseline.", show_default=False),
+    ],
+    engine: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The engine behind all targets: reads its counters, empties its cache first."),
+    ] = None,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Play recorded coding agents, made small, instead of synthetic ones.")
+    ] = False,
+    agents: Annotated[int, typer.Option(min=1, help="How many agents.")] = 48,
+    turns: Annotated[int, typer.Option(min=1, help="Turns of each agent; at most so many of recorded ones.")] = 12,
+    new_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens that a turn adds (synthetic agents).")] = 800,
+    output_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer (synthetic agents).")] = 50,
+    think: Annotated[float, typer.Option(min=0, help="Mean seconds of a tool call (synthetic agents).")] = 0.5,
+    rounds: Annotated[int, typer.Option(min=1, help="Runs of each target, in turns.")] = 3,
+    model: Annotated[str | None, typer.Option(help="Model to ask for. Default: the first one listed.")] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Stream the answers, and time the first token.")] = False,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="OPENAI_API_KEY", help="Bearer token to send.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of agents and texts.")] = 0,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures here.")] = None,
+) -> None:
+    """Play the same agents at several OpenAI-compatible URLs and compare, such as with and without the proxy.
+
+    concur-proxy bench direct=http://localhost:8000 proxied=http://localhost:8080 --engine http://localhost:8000
+    """
+    from rich.console import Console
+
+    from concur_proxy.bench.compare import CompareOptions, Target, run_compare
+    from concur_proxy.bench.player import PlayOptions
+    from concur_proxy.bench.workloads import RecordedAgents, SyntheticAgents
+
+    workload = (
+        RecordedAgents(sessions=agents, turns=turns)
+        if recorded
+        else SyntheticAgents(
+            sessions=agents, turns=turns, new_tokens=new_tokens, output_tokens=output_tokens, think_s=think, seed=seed
+        )
+    )
+    options = CompareOptions(
+        targets=tuple(Target.parse(target, engine_url=engine) for target in targets),
+        rounds=rounds,
+        play=PlayOptions(model=model, stream=stream, api_key=api_key, seed=seed),
+    )
+    comparison = run_compare(workload.scripts(), options, Console(), json_file=json_file)
+    raise typer.Exit(1 if any(report.errors for runs in comparison.reports.values() for report in runs) else 0)

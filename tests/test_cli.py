@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import pytest
 
 from concur_proxy import __version__
+from concur_proxy.sim.server import EngineOptions, EngineServer
 
 COMMANDS = ("serve", "check", "status", "engine", "demo", "bench")
 
@@ -156,3 +158,46 @@ def test_engine_profiles_are_listed_with_their_sizes():
 
 def test_an_unknown_profile_is_refused():
     assert "profile: 'abacus' is not one of laptop" in refused("engine", "--profile", "abacus")
+
+
+def test_an_unknown_law_is_refused_before_the_demo_starts():
+    assert "--law = 'best': must be one of unlimited, fixed, aimd" in refused("demo", "--law", "best")
+
+
+def test_bench_plays_agents_and_writes_every_figure(tmp_path):
+    path = tmp_path / "figures.json"
+    size = [
+        "--agents",
+        "2",
+        "--turns",
+        "2",
+        "--new-tokens",
+        "20",
+        "--output-tokens",
+        "3",
+        "--think",
+        "0",
+        "--rounds",
+        "1",
+    ]
+    with EngineServer(EngineOptions(port=0, speed=1000)) as engine:
+        done = run(
+            "bench", f"one={engine.url}", f"two={engine.url}", "--engine", engine.url, *size, "--json", str(path)
+        )
+    assert done.returncode == 0, done
+    assert "two / one" in done.stdout
+    runs = json.loads(path.read_text())["runs"]
+    assert [[run["turns"] for run in runs[label]] for label in ("one", "two")] == [[4], [4]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["x"], "'x' is not an http:// or https:// URL"),
+        (["a=http://127.0.0.1:9", "a=http://127.0.0.1:9"], "at least one is needed, with different labels"),
+        (["http://127.0.0.1:9", "--rounds", "0"], "Invalid value for '--rounds'"),
+        ([], "Missing argument 'TARGET...'"),
+    ],
+)
+def test_a_wrong_bench_is_refused(arguments, said):
+    assert said in refused("bench", *arguments)

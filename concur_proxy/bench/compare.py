@@ -1,0 +1,130 @@
+"""The same agents by several ways, in turns: straight to the engine, through the proxy, through something else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from concur_proxy.bench.engine_stats import EngineStats
+from concur_proxy.bench.pairs import Ratio, ratio
+from concur_proxy.bench.player import PlayOptions, play
+from concur_proxy.bench.report import Progress, Report
+from concur_proxy.bench.tables import comparison_table, progress_text
+from concur_proxy.errors import ConfigError
+from concur_proxy.sim.workload import SessionScript
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One way to an engine."""
+
+    label: str
+    url: str
+    engine_url: str | None = None
+    """The engine itself, for its counters and to empty its cache before each run; None: neither."""
+
+    @classmethod
+    def parse(cls, text: str, *, engine_url: str | None = None) -> Target:
+        """Read ``LABEL=URL``, or a URL that is its own label."""
+        label, equals, url = text.partition("=")
+        return cls(label, url, engine_url) if equals and "://" not in label else cls(text, text, engine_url)
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    targets: tuple[Target, ...]
+    """The first is what the others are compared with."""
+    rounds: int = 3
+    """Runs by each way. The order changes from round to round, so that no way always comes first."""
+    reset_cache: bool = True
+    play: PlayOptions = field(default_factory=PlayOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All reports by label, in the order of the rounds."""
+
+    reports: Mapping[str, tuple[Report, ...]]
+
+    @property
+    def baseline(self) -> str:
+        return next(iter(self.reports))
+
+    @property
+    def ratios(self) -> dict[str, Ratio | None]:
+        """Output tokens per second of the others, compared with the baseline's."""
+        rates = {label: [run.output_tokens_per_s for run in runs] for label, runs in self.reports.items()}
+        return {label: ratio(rates[label], rates[self.baseline]) for label in rates if label != self.baseline}
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "baseline": self.baseline,
+            "runs": {label: [run.as_json() for run in runs] for label, runs in self.reports.items()},
+            "ratios": {label: asdict(found) if found else None for label, found in self.ratios.items()},
+        }
+
+
+async def compare(
+    scripts: Sequence[SessionScript],
+    options: CompareOptions,
+    *,
+    on_progress: Callable[[Target, int, Progress], None] | None = None,
+) -> Comparison:
+    """Play every round. ConfigError where labels are missing or alike; BackendError where an engine does not answer."""
+    labels = [target.label for target in options.targets]
+    if not labels or len(set(labels)) < len(labels):
+        raise ConfigError(f"targets: {', '.join(labels) or 'none'}: at least one is needed, with different labels")
+    reports: dict[str, list[Report]] = {label: [] for label in labels}
+    for index in range(options.rounds):
+        for target in options.targets if index % 2 == 0 else reversed(options.targets):
+
+            def tell(progress: Progress, target: Target = target, index: int = index) -> None:
+                if on_progress is not None:
+                    on_progress(target, index, progress)
+
+            reports[target.label].append(await run_once(scripts, target, options, tell))
+    return Comparison({label: tuple(runs) for label, runs in reports.items()})
+
+
+async def run_once(
+    scripts: Sequence[SessionScript],
+    target: Target,
+    options: CompareOptions,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Report:
+    """Play the workload by one way, with the engine's own counters read around it."""
+    if target.engine_url is None:
+        return await play(target.url, scripts, options.play, on_progress=on_progress)
+    async with AsyncExitStack() as stack:
+        stats = EngineStats(target.engine_url)
+        stack.push_async_callback(stats.aclose)
+        if options.reset_cache:
+            await stats.reset_cache()
+        await stats.begin()
+        report = await play(target.url, scripts, options.play, on_progress=on_progress)
+        spent = await stats.end()
+        return report.with_engine(
+            cached_tokens=spent.prefix_hits, looked_up_tokens=spent.prefix_queries, preemptions=spent.preemptions
+        )
+
+
+def run_compare(
+    scripts: Sequence[SessionScript], options: CompareOptions, console: Console, *, json_file: Path | None = None
+) -> Comparison:
+    """Play, with a line of progress, and print the table; ``json_file`` gets every figure."""
+    with console.status("starting") as status:
+
+        def show(target: Target, index: int, progress: Progress) -> None:
+            status.update(f"round {index + 1} of {options.rounds}, {target.label}: {progress_text(progress)}")
+
+        comparison = asyncio.run(compare(scripts, options, on_progress=show))
+    console.print(comparison_table(comparison.reports, comparison.ratios))
+    if json_file is not None:
+        json_file.write_text(json.dumps(comparison.as_json(), indent=1) + "\n")
+    return comparison

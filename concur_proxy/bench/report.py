@@ -1,0 +1,195 @@
+"""What a played workload amounts to: counts while it runs, and a report at its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from concur_proxy.model import Usage
+
+ROUNDING_TOKENS = 32
+"""Engines cache whole blocks only: so much of a context may be missing without any having been evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A played workload as it stands. Tokens as the engine's answers tell them."""
+
+    elapsed_s: float = 0.0
+    sessions: int = 0
+    sessions_done: int = 0
+    turns: int = 0
+    turns_done: int = 0
+    active: int = 0
+    """Requests under way."""
+    thinking: int = 0
+    """Agents between two turns."""
+    errors: int = 0
+    retries: int = 0
+    prompt_tokens: int = 0
+    new_tokens: int = 0
+    """Prompt tokens that no earlier turn of their session had: nobody can have cached them for it."""
+    cached_tokens: int | None = None
+    """None where the answers do not tell."""
+    recomputed_tokens: int | None = None
+    """Context that was in the engine once and had to be processed again."""
+    output_tokens: int = 0
+
+    @property
+    def hit_rate(self) -> float | None:
+        return hit_rate(self.cached_tokens, self.prompt_tokens)
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        return self.output_tokens / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A workload that was played to its end. Times in seconds."""
+
+    wall_s: float
+    output_tokens_per_s: float
+    turns: int
+    """Turns that were answered."""
+    errors: int
+    """Turns that were not, after all retries; their sessions end there."""
+    retries: int
+    prompt_tokens: int
+    new_tokens: int
+    output_tokens: int
+    cached_tokens: int | None
+    hit_rate: float | None
+    """Cached over all prompt tokens, 0 to 1."""
+    recomputed_tokens: int | None
+    preemptions: float | None
+    """Requests that the engine threw out of a batch; None where it was not asked."""
+    ttft_p50_s: float | None
+    """Time to the first token; None without streaming."""
+    ttft_p95_s: float | None
+    turn_p50_s: float | None
+    turn_p95_s: float | None
+    session_s: Mapping[str, float] = field(default_factory=dict)
+    """How long each session took from its first turn on, those that ended in an error apart."""
+    problems: Mapping[str, int] = field(default_factory=dict)
+    """What went wrong, in words, and how often."""
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    def with_engine(
+        self, *, cached_tokens: float | None, looked_up_tokens: float | None, preemptions: float | None
+    ) -> Report:
+        """Fill in from the engine's own counters what the answers did not tell."""
+        if self.cached_tokens is not None or cached_tokens is None or not looked_up_tokens:
+            return replace(self, preemptions=preemptions)
+        missed = looked_up_tokens - cached_tokens
+        return replace(
+            self,
+            preemptions=preemptions,
+            cached_tokens=round(cached_tokens),
+            hit_rate=cached_tokens / looked_up_tokens,
+            recomputed_tokens=max(0, round(missed - self.new_tokens)),
+        )
+
+
+class Tally:
+    """Counts what happens to the turns of one run."""
+
+    def __init__(self, sessions: int, turns: int) -> None:
+        self._progress = Progress(sessions=sessions, turns=turns)
+        self._ttft: list[float] = []
+        self._durations: list[float] = []
+        self._session_s: dict[str, float] = {}
+        self._problems: dict[str, int] = {}
+
+    def sent(self) -> None:
+        self._change(active=1)
+
+    def returned(self) -> None:
+        self._change(active=-1)
+
+    def thinks(self) -> None:
+        self._change(thinking=1)
+
+    def thought(self) -> None:
+        self._change(thinking=-1)
+
+    def retried(self) -> None:
+        self._change(retries=1)
+
+    def failed(self, problem: str) -> None:
+        self._problems[problem] = self._problems.get(problem, 0) + 1
+        self._change(errors=1)
+
+    def answered(self, usage: Usage | None, *, reusable: int, duration_s: float, ttft_s: float | None) -> None:
+        """Count a turn. ``reusable``: tokens of its prompt that its session has had in the engine before."""
+        self._durations.append(duration_s)
+        if ttft_s is not None:
+            self._ttft.append(ttft_s)
+        if usage is None:
+            self._change(turns_done=1)
+            return
+        shared = min(reusable, usage.prompt_tokens)
+        self._change(
+            turns_done=1,
+            prompt_tokens=usage.prompt_tokens,
+            new_tokens=usage.prompt_tokens - shared,
+            output_tokens=usage.completion_tokens,
+        )
+        if usage.cached_tokens is not None:
+            short = shared - usage.cached_tokens
+            before = self._progress
+            self._progress = replace(
+                before,
+                cached_tokens=(before.cached_tokens or 0) + usage.cached_tokens,
+                recomputed_tokens=(before.recomputed_tokens or 0) + (short if short > ROUNDING_TOKENS else 0),
+            )
+
+    def session_ended(self, session: str, duration_s: float, *, completed: bool) -> None:
+        self._change(sessions_done=1)
+        if completed:
+            self._session_s[session] = duration_s
+
+    def progress(self, elapsed_s: float) -> Progress:
+        return replace(self._progress, elapsed_s=elapsed_s)
+
+    def report(self, wall_s: float) -> Report:
+        end = self.progress(wall_s)
+        return Report(
+            wall_s=wall_s,
+            output_tokens_per_s=end.output_tokens_per_s,
+            turns=end.turns_done,
+            errors=end.errors,
+            retries=end.retries,
+            prompt_tokens=end.prompt_tokens,
+            new_tokens=end.new_tokens,
+            output_tokens=end.output_tokens,
+            cached_tokens=end.cached_tokens,
+            hit_rate=end.hit_rate,
+            recomputed_tokens=end.recomputed_tokens,
+            preemptions=None,
+            ttft_p50_s=quantile(self._ttft, 0.5),
+            ttft_p95_s=quantile(self._ttft, 0.95),
+            turn_p50_s=quantile(self._durations, 0.5),
+            turn_p95_s=quantile(self._durations, 0.95),
+            session_s=dict(self._session_s),
+            problems=dict(self._problems),
+        )
+
+    def _change(self, **by: int) -> None:
+        now = self._progress
+        self._progress = replace(now, **{name: getattr(now, name) + change for name, change in by.items()})
+
+
+def hit_rate(cached: float | None, prompt: float) -> float | None:
+    return None if cached is None or prompt <= 0 else cached / prompt
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """Return the smallest value that at least ``share`` of them do not exceed; None of none."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]

@@ -1,0 +1,80 @@
+"""Which agents play: synthetic ones of a given size, or recorded ones made small enough for the engine at hand."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from concur_proxy.sim.data import coding_agents
+from concur_proxy.sim.workload import SessionScript, Shape, Spread, TurnScript, synthetic
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticAgents:
+    """Agents that are alike but for their think times."""
+
+    sessions: int = 48
+    turns: int = 12
+    prefix_tokens: int = 100
+    """System prompt, the same for all."""
+    first_tokens: int = 800
+    new_tokens: int = 800
+    """What each further turn adds, besides the previous answer."""
+    output_tokens: int = 50
+    think_s: float = 0.5
+    think_sigma: float = 0.8
+    """Width of the log-normal think times; 0: all alike."""
+    seed: int = 0
+
+    def scripts(self) -> tuple[SessionScript, ...]:
+        shape = Shape(
+            prefix_tokens=self.prefix_tokens,
+            turns=Spread(self.turns),
+            first_prompt=Spread(self.first_tokens),
+            new_prompt=Spread(self.new_tokens),
+            output=Spread(self.output_tokens),
+            think_s=Spread(self.think_s, self.think_sigma),
+            rewrite_share=0.0,
+        )
+        return synthetic(self.sessions, shape, seed=self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAgents:
+    """Recorded coding agents (``sim.data``), made small enough for the engine at hand.
+
+    Prompts and outputs have factors of their own: a small card prefills slower, compared with how it decodes, than the
+    ones that such agents run on.
+    """
+
+    sessions: int = 48
+    turns: int = 12
+    """At most so many of each, from the first on."""
+    prompts: float = 0.03
+    outputs: float = 0.25
+    time: float = 0.05
+    longest_think_s: float = 5.0
+    """Longer pauses, after ``time``, are cut to this."""
+
+    def scripts(self) -> tuple[SessionScript, ...]:
+        return tuple(self._reduced(script) for script in itertools.islice(coding_agents(), self.sessions))
+
+    def _reduced(self, script: SessionScript) -> SessionScript:
+        prefix = round(script.prefix_tokens * self.prompts)
+        return SessionScript(script.id, prefix, tuple(map(self._turn, script.turns[: self.turns])))
+
+    def _turn(self, turn: TurnScript) -> TurnScript:
+        return TurnScript(
+            max(1, round(turn.new_prompt_tokens * self.prompts)),
+            max(1, round(turn.output_tokens * self.outputs)),
+            min(turn.think_s * self.time, self.longest_think_s),
+            turn.rewrites,
+        )
+
+
+def longest_contexts(scripts: tuple[SessionScript, ...]) -> int:
+    """Return the tokens of all sessions' longest contexts together: what a cache would hold that never evicts."""
+    return sum(
+        max(prompt + turn.output_tokens for prompt, turn in zip(script.prompts(), script.turns, strict=True))
+        for script in scripts
+    )

@@ -98,6 +98,7 @@ def _server(node: Node) -> Server:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # who the peer is decides who may manage: no header may change that
         timeout_keep_alive=CLIENT_KEEP_ALIVE_S,
     )
     return Server(config, node.handler, grace_s=settings.grace_s)

@@ -1,6 +1,6 @@
 """Control laws: one file each, ``LAWS`` names them, ``build_law`` puts one into its guards.
 
-``base`` is the contract with the gate, ``guards`` what fits around any law.
+``base`` is the contract with the gate; ``guards``, ``freshness`` and ``guarded`` are what fits around any law.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from concur_proxy.model import Signals
 from concur_proxy.windows.aimd import Aimd
 from concur_proxy.windows.base import Law, WindowView
 from concur_proxy.windows.fixed import Fixed
-from concur_proxy.windows.guards import FreshOnly, GrowWhileBound, Guarded, OneCutPerDrain, WithinSlew
+from concur_proxy.windows.freshness import FreshOnly
+from concur_proxy.windows.guarded import Guarded
+from concur_proxy.windows.guards import CutOnRejection, GrowWhileBound, OneCutPerDrain, StopAtPreemption, WithinSlew
 from concur_proxy.windows.unlimited import Unlimited
 
 LAWS: Mapping[str, type[Law]] = {"unlimited": Unlimited, "fixed": Fixed, "aimd": Aimd}
 
 CONSTANT = frozenset({"unlimited", "fixed"})
-"""Laws that follow no signal need no guard."""
+"""Laws that follow no signal, not even a refusal: the operator's word. They need no guard."""
 
 
 def build_law(
@@ -33,12 +35,21 @@ def build_law(
     """Return the law ``name`` with its parameters, in its guards. Raises ``KeyError`` for an unknown name."""
     law = LAWS[name](**params)
     if name in CONSTANT:
-        return Guarded(law, ())
+        return Guarded(law)
 
     def start(signals: Signals, view: WindowView) -> float:
         return law.start(
             capacity_tokens=signals.capacity_tokens, typical_footprint_tokens=view.typical_footprint_tokens
         )
 
-    fresh = FreshOnly(start, stale_after_s=stale_after_s, decay_after_s=decay_after_s)
-    return Guarded(law, (fresh, GrowWhileBound(), OneCutPerDrain(), WithinSlew()))
+    # A return to the warm start is no cut, so it comes after the guard that counts cuts; a refusal is news whatever
+    # the age of the samples, so it comes after freshness; nothing may grow unbound, nor step too far.
+    guards = (
+        OneCutPerDrain(law.unit),
+        FreshOnly(start, stale_after_s=stale_after_s, decay_after_s=decay_after_s),
+        GrowWhileBound(),
+        StopAtPreemption(),
+        CutOnRejection(law.unit),
+        WithinSlew(),
+    )
+    return Guarded(law, guards, stale_after_s=stale_after_s)

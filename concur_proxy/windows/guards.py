@@ -1,21 +1,21 @@
 """What others paid for, as pieces that fit around any law.
 
-A guard is a function of the law's verdict and of what is known; ``Guarded`` is a law itself: the inner law's verdict
-passed through its guards in order.
+A guard is a function of the law's verdict and of what is known; ``guarded`` puts them around a law.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from concur_proxy.model import Signals, TurnRecord
-from concur_proxy.windows.base import Law, Verdict, WindowView
+from concur_proxy.model import Signals
+from concur_proxy.windows.base import Unit, Verdict, WindowView
 
-StartValue = Callable[[Signals, WindowView], float]
-"""The warm start of a law, as things are now."""
+SETTLE_S = 5.0
+"""After the last of what a cut was to drive out has gone, until the signals show it."""
+
+LONGEST_DRAIN_S = 30.0
 
 
 class Guard(Protocol):
@@ -33,28 +33,87 @@ class GrowWhileBound:
         return replace(verdict, window=view.window, reason=f"{verdict.reason}; but it holds nobody back: it stays")
 
 
-class OneCutPerDrain:
-    """After a cut, congestion is the echo of what was admitted before it, until that has drained.
+class StopAtPreemption:
+    """An engine that throws out running requests has no room for more: no growth, and a hard limit, for this update.
 
-    It has drained ``settle_s`` after no more is active than the cut allows; at the latest ``longest_s`` after the cut,
-    since with lazy pausing warm sessions may stay over the window for as long as they like.
+    The size of a cut, if there is one, remains the law's business.
     """
 
-    def __init__(self, *, settle_s: float = 5.0, longest_s: float = 30.0) -> None:
-        self._settle_s = settle_s
-        self._longest_s = longest_s
+    def guard(self, verdict: Verdict, signals: Signals, view: WindowView, *, now: float) -> Verdict:  # noqa: ARG002
+        if not signals.preemptions:
+            return verdict
+        reason = f"{verdict.reason}; {signals.preemptions:.0f} preempted: no growth"
+        return Verdict(min(verdict.window, view.window), reason, hard=True)
+
+
+class Drain:
+    """What was let in before a cut, until it is gone: what is seen meanwhile is an echo.
+
+    It is gone ``SETTLE_S`` after the load has come down to the window; at the latest ``LONGEST_DRAIN_S`` after the
+    cut, since with lazy pausing warm sessions may stay over the window for as long as they like.
+    """
+
+    __slots__ = ("_latest", "_quiet_until")
+
+    def __init__(self) -> None:
         self._quiet_until = -math.inf
         self._latest = -math.inf
 
+    def start(self, now: float) -> None:
+        self._quiet_until, self._latest = now + SETTLE_S, now + LONGEST_DRAIN_S
+
+    def goes_on(self, *, over: bool, now: float) -> bool:
+        """Tell whether it is still under way; ``over``: the load exceeds the window in force."""
+        if over and now < self._latest:
+            self._quiet_until = now + SETTLE_S
+        return now < min(self._quiet_until, self._latest)
+
+
+class OneCutPerDrain:
+    """A law's second cut waits until what was active before the first has drained."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self._drain = Drain()
+
     def guard(self, verdict: Verdict, signals: Signals, view: WindowView, *, now: float) -> Verdict:  # noqa: ARG002
-        if view.active > view.window and now < self._latest:
-            self._quiet_until = now + self._settle_s
+        load = view.active if self._unit is Unit.SESSIONS else view.footprint_tokens
+        draining = self._drain.goes_on(over=load > view.window, now=now)
         if verdict.window >= view.window:
             return verdict
-        if now < min(self._quiet_until, self._latest):
+        if draining:
             return replace(verdict, window=view.window, reason=f"{verdict.reason}; but the last cut has yet to drain")
-        self._quiet_until, self._latest = now + self._settle_s, now + self._longest_s
+        self._drain.start(now)
         return verdict
+
+
+class CutOnRejection:
+    """The engine's own 429, 503 or 529 says that it is full: the window goes below what it runs (invariant 7).
+
+    The limit is hard, and does not grow, for ``hard_s`` seconds from the newest refusal on. A burst of refusals is one
+    piece of news: the next cut comes when the turns over the window have ended and there are refusals still.
+    """
+
+    def __init__(self, unit: Unit, *, factor: float = 0.9, hard_s: float = 5.0) -> None:
+        self._unit = unit
+        self._factor = factor
+        self._hard_s = hard_s
+        self._refused_at = -math.inf
+        self._drain = Drain()
+
+    def guard(self, verdict: Verdict, signals: Signals, view: WindowView, *, now: float) -> Verdict:
+        in_use = max(view.running, 1) if self._unit is Unit.SESSIONS else view.footprint_tokens
+        draining = self._drain.goes_on(over=in_use > view.window, now=now)
+        if signals.rejections:
+            self._refused_at = now
+            if not draining:
+                self._drain.start(now)
+                window = min(verdict.window, view.window, in_use) * self._factor
+                return Verdict(window, f"the engine refused {signals.rejections:.0f}: cut", hard=True)
+        if now - self._refused_at >= self._hard_s:
+            return verdict
+        reason = f"{verdict.reason}; the engine has refused turns {now - self._refused_at:.0f} s ago: no growth"
+        return Verdict(min(verdict.window, view.window), reason, hard=True)
 
 
 class WithinSlew:
@@ -68,52 +127,3 @@ class WithinSlew:
             return verdict
         window = min(max(verdict.window, view.window / self._factor), view.window * self._factor)
         return verdict if window == verdict.window else replace(verdict, window=window)
-
-
-class FreshOnly:
-    """A stale signal never stops dispatch: the window freezes, then decays to its warm start (invariant 6).
-
-    Fresh turn records alone permit growth: cold start, engines without metrics.
-    """
-
-    def __init__(self, start: StartValue, *, stale_after_s: float, decay_after_s: float, rate: float = 0.05) -> None:
-        self._start = start
-        self._stale_after_s = stale_after_s
-        self._decay_after_s = decay_after_s
-        self._rate = rate
-
-    def guard(self, verdict: Verdict, signals: Signals, view: WindowView, *, now: float) -> Verdict:  # noqa: ARG002
-        if signals.age_s <= self._stale_after_s:
-            return verdict
-        if view.records_age_s <= self._stale_after_s and verdict.window > view.window:
-            return verdict
-        start = self._start(signals, view)
-        if signals.age_s <= self._decay_after_s or not math.isfinite(view.window) or not math.isfinite(start):
-            return Verdict(view.window, f"no fresh metrics for {signals.age_s:.0f} s: the window is frozen")
-        window = view.window + self._rate * (start - view.window)
-        return Verdict(window, f"no fresh metrics for {signals.age_s:.0f} s: the window goes back to {start:.0f}")
-
-
-class Guarded:
-    """A law in its guards, between bounds; itself a law."""
-
-    def __init__(self, law: Law, guards: Sequence[Guard]) -> None:
-        self._law = law
-        self._guards = tuple(guards)
-        self.name = law.name
-        self.unit = law.unit
-
-    def start(self, *, capacity_tokens: float | None, typical_footprint_tokens: float | None) -> float:
-        return self._law.start(capacity_tokens=capacity_tokens, typical_footprint_tokens=typical_footprint_tokens)
-
-    def observe(self, record: TurnRecord, *, now: float) -> None:
-        self._law.observe(record, now=now)
-
-    def update(self, signals: Signals, view: WindowView, *, now: float) -> Verdict:
-        verdict = self._law.update(signals, view, now=now)
-        for guard in self._guards:
-            verdict = guard.guard(verdict, signals, view, now=now)
-        return replace(verdict, window=min(max(verdict.window, view.minimum), view.maximum))
-
-    def snapshot(self) -> Mapping[str, object]:
-        return self._law.snapshot()

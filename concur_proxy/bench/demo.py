@@ -22,15 +22,16 @@ from concur_proxy.sim.workload import SessionScript
 INTERRUPTED = 130
 
 
+AGENTS = RecordedAgents(sessions=80, turns=12, prompts=0.015, outputs=0.06, time=0.01, longest_think_s=0.3)
+"""Their contexts come to about six times the cache. Pauses that were longer than half a minute when they were recorded
+are people's, not tools', and are cut to that."""
+ENGINE = EngineOptions(profile="laptop", port=0, speed=10)
+
+
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """Agents whose contexts come to about six times the cache. Pauses that were longer than half a minute when they
-    were recorded are people's, not tools', and are cut to that."""
-
-    agents: RecordedAgents = RecordedAgents(
-        sessions=80, turns=12, prompts=0.015, outputs=0.06, time=0.01, longest_think_s=0.3
-    )
-    engine: EngineOptions = EngineOptions(profile="laptop", port=0, speed=10)
+    agents: RecordedAgents = AGENTS
+    engine: EngineOptions = ENGINE
     law: str = "aimd"
 
 
@@ -39,9 +40,11 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     scripts = options.agents.scripts()
     console.print(intro(scripts, deploy(options.engine)), highlight=False)
     try:
-        with EngineServer(options.engine) as engine, ProxyProcess(engine.url, "--law", options.law) as proxy:
-            view = DemoView(console, started_at=time.monotonic())
-            direct, proxied = asyncio.run(_play_both(scripts, engine.url, proxy.url, view))
+        with EngineServer(options.engine) as engine, DemoView(console, started_at=time.monotonic()) as view:
+            direct = asyncio.run(_play_direct(scripts, engine.url, view))
+            # Not before: a proxy that watches an engine under somebody else's load cuts its window.
+            with ProxyProcess(engine.url, "--law", options.law) as proxy:
+                proxied = asyncio.run(_play_proxied(scripts, engine.url, proxy.url, view))
     except KeyboardInterrupt:
         console.print("interrupted")
         return INTERRUPTED
@@ -49,20 +52,21 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     return 1 if direct.errors or proxied.errors else 0
 
 
-async def _play_both(
-    scripts: tuple[SessionScript, ...], engine_url: str, proxy_url: str, view: DemoView
-) -> tuple[Report, Report]:
-    direct = Target("straight to the engine", engine_url, engine_url)
-    proxied = Target("through concur-proxy", proxy_url, engine_url)
-    options = CompareOptions((direct, proxied), play=PlayOptions())
-    with view:
-        view.begin(direct.label)
-        first = await run_once(scripts, direct, options, view.show)
-        view.ended(first)
-        view.begin(proxied.label)
-        async with ProxyWatch(proxy_url) as watch:
-            second = await run_once(
-                scripts, proxied, options, lambda progress: view.show(progress, ProxyState.of(watch.status))
-            )
-        view.ended(second)
-    return first, second
+async def _play_direct(scripts: tuple[SessionScript, ...], engine_url: str, view: DemoView) -> Report:
+    target = Target("straight to the engine", engine_url, engine_url)
+    view.begin(target.label)
+    report = await run_once(scripts, target, CompareOptions((target,), play=PlayOptions()), view.show)
+    view.ended(report)
+    return report
+
+
+async def _play_proxied(scripts: tuple[SessionScript, ...], engine_url: str, proxy_url: str, view: DemoView) -> Report:
+    target = Target("through concur-proxy", proxy_url, engine_url)
+    options = CompareOptions((target,), play=PlayOptions())
+    view.begin(target.label)
+    async with ProxyWatch(proxy_url) as watch:
+        report = await run_once(
+            scripts, target, options, lambda progress: view.show(progress, ProxyState.of(watch.status))
+        )
+    view.ended(report)
+    return report

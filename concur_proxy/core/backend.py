@@ -5,162 +5,187 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 
-from concur_proxy.core.sessions import Session
+from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.core.shadow import Shadow
+from concur_proxy.core.shared import PrefixSizes, SharedTokens
 from concur_proxy.core.statistics import Mean, Peak, ThinkTime
-from concur_proxy.model import BackendId, PoolId, SessionKey
+from concur_proxy.model import BackendId, PoolId
 from concur_proxy.windows.base import Unit
 
-PREFIXES = 1024
 PEAK_HORIZON_S = 120.0
-EPSILON = 1e-6
+STARVED = 0.25
+"""An engine that runs less than this share of the best it could run is starved."""
+
+ROUNDING = 1e-6
 
 
 class Backend:
-    """Bookkeeping without decisions; every place given is counted at once, so that a burst cannot overshoot."""
+    """Bookkeeping without decisions; whatever is let in counts at once, so that a burst cannot overshoot."""
 
     __slots__ = (
-        "_prefix_users",
+        "_idle_tokens",
+        "_peak_running",
+        "_shared",
+        "_tokens",
         "bound",
-        "branch_tokens",
         "branches",
         "hard",
         "hits_expected",
         "hits_seen",
         "id",
         "idle",
-        "known_prefixes",
         "maximum",
-        "mean_footprint",
         "minimum",
-        "peak_running",
         "places",
         "pool",
+        "prefixes",
         "record_at",
-        "removed",
         "running",
         "shadow",
         "think",
-        "tokens",
+        "typical",
         "unit",
         "up",
         "window",
     )
 
-    def __init__(self, backend: BackendId, pool: PoolId, unit: Unit) -> None:
+    def __init__(self, backend: BackendId, pool: PoolId, unit: Unit, *, minimum: float, maximum: float) -> None:
         self.id = backend
         self.pool = pool
         self.unit = unit
-        self.window = 0.0
-        self.minimum, self.maximum = 1.0, math.inf
+        self.minimum, self.maximum = minimum, maximum
+        self.window = minimum
         self.hard = False
         self.up = False
-        self.removed = False
         self.bound = False
+        """The window has kept a turn waiting since it was last set."""
         self.running = 0
-        self.places: dict[SessionKey, Session] = {}
-        self.idle: OrderedDict[SessionKey, Session] = OrderedDict()
-        """Idle places, the one released longest ago first."""
         self.branches = 0
-        self.branch_tokens = 0.0
-        self.tokens = 0.0
-        """What places and shared prefixes occupy."""
-        self._prefix_users: dict[int, list[float]] = {}
-        self.known_prefixes: OrderedDict[int, float] = OrderedDict()
-        self.shadow = Shadow()
+        self.places: set[Session] = set()
+        self.idle: OrderedDict[Session, None] = OrderedDict()
+        """Sessions with a place and nothing running, the one released longest ago first."""
+        self.prefixes = PrefixSizes()
+        self.shadow = Shadow(self.prefixes)
         self.think = ThinkTime()
-        self.mean_footprint = Mean(0.0)
-        self.peak_running = Peak(PEAK_HORIZON_S)
+        self.typical = Mean(0.0)
+        """Tokens that a session counts for after a turn."""
         self.record_at: float | None = None
         self.hits_seen = 0
         self.hits_expected = 0
+        self._shared = SharedTokens()
+        self._tokens = 0
+        self._idle_tokens = 0
+        self._peak_running = Peak(PEAK_HORIZON_S)
+
+    # the window
 
     @property
-    def load(self) -> float:
+    def footprint(self) -> int:
+        """Tokens that places and branches occupy, shared prefixes once."""
+        return self._tokens + self._shared.tokens
+
+    @property
+    def load(self) -> int:
         """What is active, in the window's unit."""
-        if self.unit is Unit.SESSIONS:
-            return float(len(self.places) + self.branches)
-        return self.tokens + self.branch_tokens
+        return len(self.places) + self.branches if self.unit is Unit.SESSIONS else self.footprint
 
     @property
-    def footprint(self) -> float:
-        return self.tokens + self.branch_tokens
+    def idle_load(self) -> int:
+        """The part of the load that idle sessions are."""
+        return len(self.idle) if self.unit is Unit.SESSIONS else self._idle_tokens
 
-    def charge(self, tokens: float) -> float:
-        """Return what a turn of ``tokens`` counts for in the window's unit."""
-        return 1.0 if self.unit is Unit.SESSIONS else tokens
-
-    def has_room(self, charge: float) -> bool:
-        return self.load + charge <= self.window + EPSILON
-
-    def is_over(self) -> bool:
-        return self.load > self.window + EPSILON
-
+    @property
     def fill(self) -> float:
-        """Return how full the window is; unlimited ones compare by what runs."""
-        return self.load / self.window if math.isfinite(self.window) else self.running * 1e-9
+        """How full the window is; one without end is always empty."""
+        return self.load / self.window if 0.0 < self.window < math.inf else 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return self.load > self.window + ROUNDING
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.places and not self.branches
+
+    def charge(self, tokens: int) -> int:
+        """Return what ``tokens`` of a session that has a place count for in the window's unit."""
+        return 1 if self.unit is Unit.SESSIONS else tokens
+
+    def charge_new(self, session: Session, tokens: int) -> int:
+        """Return the same for one that has none, with the prefix that it would be the first to use."""
+        if self.unit is Unit.SESSIONS:
+            return 1
+        return tokens + self._shared.cost_of(session.prefix_key, self.prefixes.of(session.prefix_key))
+
+    def fits(self, change: int) -> bool:
+        """Tell whether the load may change by that much."""
+        return self.load + change <= self.window + ROUNDING
 
     def set_window(self, window: float) -> None:
         """Keep the window between its bounds (invariant 5)."""
         self.window = min(max(window, self.minimum), self.maximum)
 
-    def own_tokens(self, session: Session, footprint: float) -> float:
-        """Return the footprint without the prefix that others share, as far as it is known."""
-        return max(1.0, footprint - self.prefix_of(session))
+    def is_starved(self, now: float) -> bool:
+        """Nothing runs, or far less than has run lately and could run with the sessions that are active."""
+        best = min(self._peak_running.at(now), len(self.places))
+        return self.running == 0 or self.running < STARVED * best
 
-    def prefix_of(self, session: Session) -> float:
-        if session.prefix_key is None:
-            return 0.0
-        return session.prefix_tokens or self.known_prefixes.get(session.prefix_key, 0.0)
+    # places
 
-    def give_place(self, session: Session, footprint: float) -> None:
-        session.place, session.backend, session.paused = True, self.id, False
-        session.prefix_tokens = self.prefix_of(session)
-        session.charged = self.own_tokens(session, footprint)
-        self.places[session.key] = session
-        self.tokens += session.charged + self._join_prefix(session)
+    def own(self, session: Session, footprint: int) -> int:
+        """Return a footprint without the prefix that others share, as far as it is known."""
+        return max(1, footprint - self.prefixes.of(session.prefix_key)) if session.prefix_key is not None else footprint
+
+    def give_place(self, session: Session, tokens: int) -> None:
+        session.place = session.origin = self
+        session.charged = tokens
+        self.places.add(session)
+        self._tokens += tokens
+        self._shared.join(session.prefix_key, self.prefixes.of(session.prefix_key))
 
     def take_place(self, session: Session) -> None:
-        session.place = False
-        del self.places[session.key]
-        self.idle.pop(session.key, None)
-        self.tokens -= session.charged + self._leave_prefix(session)
-        if not self.places:
-            self.tokens = 0.0  # what rounding has left
+        self.set_busy(session)
+        session.place = None
+        self.places.remove(session)
+        self._tokens -= session.charged
+        self._shared.leave(session.prefix_key)
 
-    def recharge(self, session: Session, footprint: float) -> None:
-        """The session's footprint is known better now."""
-        if session.place:
-            charged = self.own_tokens(session, footprint)
-            self.tokens += charged - session.charged
-            session.charged = charged
+    def recharge(self, session: Session, tokens: int) -> None:
+        """A session with a place, not idle, counts for ``tokens`` from now on."""
+        self._tokens += tokens - session.charged
+        session.charged = tokens
 
-    def learn_prefix(self, session: Session, tokens: float) -> None:
-        """The first turn of a session found this much in the cache: it is shared with others."""
-        if session.prefix_key is None or tokens <= 0.0:
-            return
-        self.known_prefixes[session.prefix_key] = tokens
-        self.known_prefixes.move_to_end(session.prefix_key)
-        if len(self.known_prefixes) > PREFIXES:
-            self.known_prefixes.popitem(last=False)
-        if session.place:
-            self.tokens -= self._leave_prefix(session)
-            session.prefix_tokens = tokens
-            self.tokens += self._join_prefix(session)
+    def set_idle(self, session: Session) -> None:
+        self.idle[session] = None
+        self._idle_tokens += session.charged
 
-    def _join_prefix(self, session: Session) -> float:
-        if session.prefix_key is None or not session.prefix_tokens:
-            return 0.0
-        users = self._prefix_users.setdefault(session.prefix_key, [0.0, session.prefix_tokens])
-        users[0] += 1.0
-        return users[1] if users[0] == 1.0 else 0.0
+    def set_busy(self, session: Session) -> None:
+        if session in self.idle:
+            del self.idle[session]
+            self._idle_tokens -= session.charged
 
-    def _leave_prefix(self, session: Session) -> float:
-        if session.prefix_key is None or not session.prefix_tokens:
-            return 0.0
-        users = self._prefix_users[session.prefix_key]
-        users[0] -= 1.0
-        if users[0] > 0.0:
-            return 0.0
-        del self._prefix_users[session.prefix_key]
-        return users[1]
+    def learn_prefix(self, key: int, cached_tokens: int) -> None:
+        """A session's first turn has found this much cached: it is shared with others."""
+        size = self.prefixes.learn(key, cached_tokens)
+        self._shared.resize(key, size)
+        self.shadow.resize_prefix(key, size)
+
+    # turns
+
+    def start(self, turn: Turn, now: float) -> None:
+        self.running += 1
+        self._peak_running.see(self.running, now=now)
+        if turn.is_branch:
+            self.branches += 1
+            self._tokens += turn.tokens
+
+    def end(self, turn: Turn) -> None:
+        self.running -= 1
+        if turn.is_branch:
+            self.end_branch(turn)
+
+    def end_branch(self, turn: Turn) -> None:
+        """The turn has ended, or rides its session's place now."""
+        self.branches -= 1
+        self._tokens -= turn.tokens
+        turn.is_branch = False

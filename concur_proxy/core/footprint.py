@@ -1,16 +1,22 @@
-"""How many tokens of KV a turn will need, before the engine has counted them."""
+"""How many tokens of KV a turn will need, and how many it should find cached, before the engine has counted them."""
 
 from __future__ import annotations
 
+import math
+
+from concur_proxy.core.sessions import Session
 from concur_proxy.core.statistics import Mean
 from concur_proxy.model import TurnFacts, Usage
 
 TOKENS_PER_BYTE = 0.25
 """Where estimates start: English text and code have about four bytes to a token."""
 
+MOST_TOKENS_PER_BYTE = 2.0
 OUTPUT_TOKENS = 256.0
 MEDIA_TOKENS_PER_BYTE = 0.002
 BLOCK_TOKENS = 16
+REUSE_WEIGHT = 0.2
+"""Of the newest turn in a session's own reuse ratio."""
 
 
 class FootprintEstimator:
@@ -23,30 +29,37 @@ class FootprintEstimator:
         self._output = Mean(OUTPUT_TOKENS)
         self._reuse = Mean(1.0)
 
-    def output_tokens(self, turn: TurnFacts) -> float:
-        """Return the expected output of all choices, never more than the client allows."""
-        one = self._output.value
-        if turn.max_output_tokens is not None:
-            one = min(one, float(turn.max_output_tokens))
-        return one * max(1, turn.choices)
+    def tokens(self, facts: TurnFacts, session: Session) -> int:
+        """Return the tokens that the turn will occupy: its prompt and all of its outputs.
 
-    def footprint(self, turn: TurnFacts, known: float | None) -> float:
-        """Return the tokens that the turn will occupy; ``known``: the session's footprint after its last turn."""
-        text = max(0, turn.body_bytes - turn.media_bytes)
-        prompt = text * self._tokens_per_byte.value + turn.media_bytes * MEDIA_TOKENS_PER_BYTE
-        return max(1.0, max(prompt, known or 0.0) + self.output_tokens(turn))
+        The prompt is at least what the session had before: bodies that name their history by an id are short.
+        """
+        ratio = session.tokens_per_byte or self._tokens_per_byte.value
+        prompt = (facts.body_bytes - facts.media_bytes) * ratio + facts.media_bytes * MEDIA_TOKENS_PER_BYTE
+        output = self._output.value
+        if facts.max_output_tokens is not None and facts.max_output_tokens < output:
+            output = facts.max_output_tokens
+        return max(1, math.ceil(max(prompt, session.footprint) + output * facts.choices))
 
-    def expected_cached(self, history: float, prompt_tokens: int) -> int:
+    def expected_cached(self, session: Session, history: int, prompt_tokens: int) -> int:
         """Return the tokens that an undisturbed cache would give: unchanged history by learned reuse, whole blocks."""
-        tokens = min(history, float(prompt_tokens)) * self._reuse.value
-        return int(tokens) // BLOCK_TOKENS * BLOCK_TOKENS
+        reuse = self._reuse.value if session.reuse is None else session.reuse
+        return int(min(history, prompt_tokens) * reuse) // BLOCK_TOKENS * BLOCK_TOKENS
 
-    def learn(self, turn: TurnFacts, usage: Usage, *, history: float | None, was_warm: bool) -> None:
-        """Take in what the engine counted. Reuse is learned from warm turns only: a miss says nothing about it."""
-        text = turn.body_bytes - turn.media_bytes
-        if text > 0 and not turn.media_bytes and usage.prompt_tokens:
-            self._tokens_per_byte.add(min(2.0, usage.prompt_tokens / text))
-        if usage.completion_tokens:
-            self._output.add(usage.completion_tokens / max(1, turn.choices))
-        if was_warm and history and usage.cached_tokens:
-            self._reuse.add(min(1.0, usage.cached_tokens / min(history, max(1, usage.prompt_tokens))))
+    def learn(self, facts: TurnFacts, session: Session, usage: Usage) -> None:
+        """Take in what the engine counted for the prompt and the output."""
+        text = facts.body_bytes - facts.media_bytes
+        if text > 0 and not facts.media_bytes and usage.prompt_tokens > 0:
+            session.tokens_per_byte = min(MOST_TOKENS_PER_BYTE, usage.prompt_tokens / text)
+            self._tokens_per_byte.add(session.tokens_per_byte)
+        if usage.completion_tokens > 0:
+            self._output.add(usage.completion_tokens / max(1, facts.choices))
+
+    def learn_reuse(self, session: Session, history: int, usage: Usage) -> None:
+        """Take in how much of a resident history was found; of evicted ones a miss says nothing about reuse."""
+        if usage.cached_tokens is None or history <= 0 or usage.prompt_tokens <= 0:
+            return
+        found = min(1.0, usage.cached_tokens / min(history, usage.prompt_tokens))
+        self._reuse.add(found)
+        before = found if session.reuse is None else session.reuse
+        session.reuse = before + REUSE_WEIGHT * (found - before)

@@ -3,24 +3,29 @@
 A *place* is a session's share of its backend's window; a *lease* is one turn's right to run.
 
     turn     arrive ─▶ held ─▶ running ─▶ finished        session   held ─▶ running ⇄ idle ─▶ gone
-                        │ ▲       │                                  ▲ paused ◀──┘
-                        │ └requeue┘
-                        └─▶ refused | abandoned
+                │       │ ▲       │                                  ▲         ┌───┘
+                │       │ └requeue┘                                  └─ paused ◀
+                └───────┴─▶ refused | abandoned
 
 Rules
-- A turn of a session with a place passes. Where a law has shrunk the window below what is active, it passes while the
-  session's context is warm by the shadow, and is held, as paused, when it is cold or the limit is hard.
-- Any other turn needs room: its charge and what is active must fit the window; a turn that fits no window runs alone.
-- A second turn of a session at the same time is a branch and needs room of its own.
-- Held turns go in the order of ``queue``; one that does not fit keeps those behind it from the backends it may use.
-- An idle place is given up when its lease runs out, when its session ends, when a child needs it, and when turns wait
-  while the engine runs nothing, or little and the session is overdue.
+- A turn of an idle session rides its place. Where what is active exceeds the window, since a law has shrunk it or
+  contexts have grown, the turn still passes while its context is warm by the shadow; one that is cold, or over a hard
+  limit, waits as paused (``admission``).
+- Any other turn needs room: its charge and what is active must fit the window. A session larger than the whole window
+  takes all of it: it runs alone.
+- A second turn of a session at the same time is a branch and needs room of its own, until it can ride the place.
+- Held turns go in the order of the pool's line; one that comes to the head and does not fit reserves a backend
+  (``ordering``). A turn whose context is warm waits for its origin, any other goes where most room is (``placement``).
+- An idle place is given up when its lease runs out, when its session ends, when a relative needs it, and when turns
+  wait beside an engine that runs nothing or far below its best (``places``).
 
 Invariants
 1. arrived = admitted + held + refused + abandoned; admitted = running + finished.
 2. A lease ends exactly once.
 3. No grant beyond the window but those whose ``why`` says so: warm, oversize, forced, observed.
 4. After any call no turn waits beside room that it may use, nor for an idle place beside an engine that runs nothing.
+   A call that can answer for one turn only (``arrive``, ``set_capacity``) leaves the others to the ``tick`` that
+   ``next_deadline`` asks for at once.
 5. minimum <= window <= maximum.
 9. Nothing here grows without bound.
 """
@@ -28,16 +33,19 @@ Invariants
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Collection, Sequence
+from itertools import islice
 
-from concur_proxy.core import placement
+from concur_proxy.core import pictures, placement
+from concur_proxy.core.admission import has_room, inherits, why_active, why_new
 from concur_proxy.core.backend import Backend
-from concur_proxy.core.footprint import FootprintEstimator
-from concur_proxy.core.queue import HeldQueue, HeldTurn
-from concur_proxy.core.report import BackendSnapshot, GateSnapshot, SessionView
-from concur_proxy.core.sessions import Session, SessionTable
+from concur_proxy.core.intake import Intake
+from concur_proxy.core.ledger import Ledger
+from concur_proxy.core.places import Places
+from concur_proxy.core.policy import Decision, Finished, GatePolicy
+from concur_proxy.core.pools import Pool, Pools
+from concur_proxy.core.report import Counts, GateSnapshot, SessionView
+from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.core.timers import Timers
 from concur_proxy.model import (
     Admitted,
@@ -53,94 +61,174 @@ from concur_proxy.model import (
     Refused,
     SessionKey,
     TurnFacts,
-    TurnRecord,
     Usage,
 )
 from concur_proxy.windows.base import Unit, WindowView
 
-Decision = Admitted | Refused
-
-READ_TIMEOUT_SHARE = 0.9
-"""Refused in time for the client to hear it."""
+__all__ = ["Decision", "Finished", "Gate", "GatePolicy"]
 
 HEAD_START = 0.5
 """Share of the longest wait that paused sessions go ahead of new ones."""
 
-RETRIES = 10_000
-SCAN = 128
-FAR_BELOW = 0.25
-"""An engine that runs less than this share of its recent peak has room for more."""
+DONE = frozenset({Outcome.COMPLETED, Outcome.CLIENT_ERROR})
+"""Outcomes that a client does not try again."""
 
-STOP_LEASE = 0.5
-"""A session whose last answer was final is less likely to come back."""
-
-
-@dataclass(frozen=True, slots=True)
-class GatePolicy:
-    """Settings of the gate, with the settings tree's names and meanings."""
-
-    mode: Literal["enforce", "observe"] = "enforce"
-    pause: Literal["lazy", "eager"] = "lazy"
-    max_wait_s: float = 540.0
-    force_after_max_wait: bool = False
-    max_held: int = 20_000
-    lease_min_s: float = 30.0
-    lease_max_s: float = 600.0
-    max_sessions: int = 100_000
-    retry_after_s: float = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The record of a finished turn, and what its end has decided."""
-
-    record: TurnRecord
-    decisions: list[Decision]
-
-
-@dataclass(slots=True, eq=False)
-class _Running:
-    """An admitted turn with what it counts for beyond its session's place."""
-
-    lease: Lease
-    held: HeldTurn
-    branch_tokens: float | None
-    was_warm: bool
+COMPUTED = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.TIMED_OUT})
+"""Outcomes that may leave a context behind, even of a first turn."""
 
 
 class Gate:
-    """One per proxy. Every method returns what it decided about turns that waited."""
+    """One per proxy. Every method returns what it has decided about turns that waited."""
 
     def __init__(self, policy: GatePolicy) -> None:
         self._policy = policy
-        self._backends: dict[BackendId, Backend] = {}
-        self._queues: dict[PoolId, HeldQueue] = {}
-        self._held: dict[int, HeldTurn] = {}
-        self._running: dict[int, _Running] = {}
-        self._sessions = SessionTable(policy.max_sessions)
-        self._first_tries: OrderedDict[tuple[SessionKey, int], float] = OrderedDict()
-        self._timers = Timers()
-        self._estimator = FootprintEstimator()
+        self._counts = Counts()
+        self._timers: Timers[Session | Turn] = Timers()
+        self._places = Places(policy, self._counts, self._timers)
+        self._intake = Intake(policy, self._places)
+        self._ledger = Ledger()
+        self._pools = Pools(HEAD_START * policy.max_wait_s)
+        self._held: dict[int, Turn] = {}
+        self._running: dict[int, Turn] = {}
+        self._leases = 0
         self._closed: RefusalReason | None = None
-        self._tickets = self._leases = 0
-        self._arrived = self._abandoned = self._requeued = 0
-        self._paused = self._resumed = self._reclaimed = self._expired = 0
-        self._admitted_by: Counter[AdmitWhy] = Counter()
-        self._finished: Counter[Outcome] = Counter()
-        self._refused: Counter[RefusalReason] = Counter()
+        self._again_at: float | None = None
+        """When the lines have to be gone through once more, because a call could not do it itself."""
 
-    # ------------------------------------------------------------------ what an operator and the control loop change
+    # ------------------------------------------------------------------ turns
+
+    def arrive(
+        self, turn: TurnFacts, *, now: float, avoid: frozenset[BackendId] = frozenset()
+    ) -> Admitted | Held | Refused:
+        """Decide about a turn; where it is held, the answer comes from a later call."""
+        self._counts.arrived += 1
+        pool = self._pools.get(turn.pool)
+        one = self._intake.turn(turn, avoid, now=now)
+        if self._intake.forget_surplus():
+            self._again_at = now
+        if self._closed is not None:
+            return self._refuse(one, self._closed)
+        backends = placement.candidates(one, pool.backends.values()) if pool is not None else ()
+        if pool is None or not backends:
+            return self._refuse(one, RefusalReason.NO_BACKEND)
+        lease = self._enter(one, pool, backends, now)
+        if lease is not None:
+            return Admitted(one.ticket, lease)
+        if len(self._held) >= self._policy.max_held:
+            return self._refuse(one, RefusalReason.QUEUE_FULL)
+        self._hold(one, pool, now)
+        return Held(one.ticket, one.deadline)
+
+    def finish(
+        self,
+        lease: Lease,
+        outcome: Outcome,
+        usage: Usage | None,
+        *,
+        finish_reason: FinishReason | None = None,
+        first_token_at: float | None = None,
+        now: float,
+    ) -> Finished:
+        """Take a lease back; raise ``ValueError`` for one that has ended already (invariant 2)."""
+        turn, backend = self._end_lease(lease)
+        self._counts.finished[outcome] += 1
+        record = self._ledger.close(
+            turn, outcome, usage, finish_reason=finish_reason, first_token_at=first_token_at, now=now
+        )
+        self._detach(turn, backend, outcome, now)
+        if turn.facts.final:
+            turn.session.ended = True
+        if outcome not in DONE:
+            self._intake.tries.remember(turn.facts, turn.first_arrived_at)
+        return Finished(record, self._settle(turn.session, backend, outcome, now))
+
+    def requeue(
+        self, lease: Lease, *, not_before: float, avoid: frozenset[BackendId] = frozenset(), now: float
+    ) -> list[Decision]:
+        """Put a running turn back among the held, its place in line kept: the engine was full, or is lost."""
+        turn, backend = self._end_lease(lease)
+        session = turn.session
+        self._counts.requeued += 1
+        self._detach(turn, backend, Outcome.OVERLOADED, now)
+        if session.one_turn:
+            self._places.give_up(session)
+        elif session.idle:
+            self._places.pause(session)
+        turn.avoid, turn.not_before = avoid, not_before
+        turn.history, turn.was_warm = 0, False
+        pool = self._pools.get(turn.facts.pool)
+        decisions: list[Decision] = []
+        if self._closed is not None:
+            decisions.append(self._refuse(turn, self._closed))
+        elif pool is None or not placement.candidates(turn, pool.backends.values()):
+            decisions.append(self._refuse(turn, RefusalReason.NO_BACKEND))
+        else:
+            self._hold(turn, pool, now)
+        if backend.pool != turn.facts.pool:
+            decisions += self._dispatch(turn.facts.pool, now)
+        return decisions + self._dispatch(backend.pool, now)
+
+    def abandon(self, ticket: int, *, now: float) -> list[Decision]:
+        """The client of a held turn went away; raise ``KeyError`` where no such turn is held."""
+        turn = self._held[ticket]
+        self._unhold(turn)
+        self._counts.abandoned += 1
+        if turn.facts.final:
+            turn.session.ended = True
+        self._intake.tries.remember(turn.facts, turn.first_arrived_at)
+        self._drop_if_nothing(turn.session)
+        return self._dispatch(turn.facts.pool, now)
+
+    def end_session(self, key: SessionKey, *, now: float) -> list[Decision]:
+        """The session says goodbye: its places are free, or will be when its turns have ended."""
+        decisions: list[Decision] = []
+        for pool in self._pools:
+            session = self._intake.sessions.get(pool.id, key)
+            if session is None:
+                continue
+            session.ended = True
+            if session.is_over:
+                self._intake.forget(session)
+            decisions += self._dispatch(pool.id, now)
+        return decisions
+
+    def refuse_all(self, reason: RefusalReason, *, now: float) -> list[Decision]:  # noqa: ARG002
+        """Refuse what is held, and whatever arrives from now on."""
+        self._closed = reason
+        return self._refuse_held(list(self._held.values()), reason)
+
+    def tick(self, *, now: float) -> list[Decision]:
+        """Do what is due: longest waits, leases, turns that were to wait a while."""
+        self._again_at = None
+        decisions: list[Decision] = []
+        for item in self._timers.due(now):
+            if isinstance(item, Turn):
+                decisions += self._turn_due(item, now)
+            else:
+                self._places.alarm(item, now)
+        return decisions + self._dispatch_all(now)
+
+    def next_deadline(self) -> float | None:
+        """Return when ``tick`` has something to do; it may turn out to be nothing."""
+        alarm = self._timers.next()
+        if self._again_at is None or alarm is None:
+            return alarm if self._again_at is None else self._again_at
+        return min(alarm, self._again_at)
+
+    # ------------------------------------------------------------------ what operators, health and the laws say
 
     @property
     def policy(self) -> GatePolicy:
         return self._policy
 
     def set_policy(self, policy: GatePolicy, *, now: float) -> list[Decision]:
-        """Change the rules; held turns keep the deadline they were told."""
-        self._policy = policy
-        self._sessions.limit = policy.max_sessions
-        for queue in self._queues.values():
-            queue.head_start_s = HEAD_START * policy.max_wait_s
+        """Change the rules; held turns keep the deadline and the place in line that they have."""
+        self._policy = self._places.policy = policy
+        self._intake.sessions.limit = policy.max_sessions
+        self._intake.forget_surplus()
+        self._pools.set_head_start(HEAD_START * policy.max_wait_s)
+        for backend in self._pools.backends():
+            self._places.pause_surplus(backend)
         return self._dispatch_all(now)
 
     def add_backend(
@@ -155,641 +243,377 @@ class Gate:
         capacity_tokens: float | None = None,
         now: float,
     ) -> list[Decision]:
-        """Take in a backend; it takes turns from its ``UP`` on."""
-        state = self._backends[backend] = Backend(backend, pool, unit)
-        state.minimum, state.maximum = minimum, maximum
+        """Take in a backend; it takes turns from its ``UP`` on. Raise ``ValueError`` where it is here already."""
+        state = Backend(backend, pool, unit, minimum=minimum, maximum=maximum)
         state.set_window(window)
-        state.shadow.capacity = capacity_tokens
+        state.shadow.set_capacity(capacity_tokens)
+        self._pools.add(state)
         return self._dispatch(pool, now)
 
     def remove_backend(self, backend: BackendId, *, now: float) -> list[Decision]:
         """Forget a backend; turns that run there may still finish."""
-        state = self._backends[backend]
-        decisions = self._lose(state, now)
-        state.removed = True
-        del self._backends[backend]
-        return decisions
+        state = self._pools.backend(backend)
+        self._lose(state)
+        self._pools.remove(state)
+        return self._look_again(state.pool, now)
 
     def set_pool(self, backend: BackendId, pool: PoolId, *, now: float) -> list[Decision]:
         """Its models became known: it stands in for other backends now."""
-        state = self._backends[backend]
-        before, state.pool = state.pool, pool
-        return [*self._refuse_hopeless(before, now), *self._dispatch(pool, now)]
+        state = self._pools.backend(backend)
+        before = state.pool
+        if before == pool:
+            return []
+        self._pools.move(state, pool)
+        for session in list(state.places):
+            if not self._intake.sessions.move(session, pool) and session.idle:
+                self._intake.forget(session)
+        return [*self._look_again(before, now), *self._look_again(pool, now)]
 
-    def set_capacity(self, backend: BackendId, capacity_tokens: float | None, *, now: float) -> None:  # noqa: ARG002
-        self._backends[backend].shadow.capacity = capacity_tokens
+    def set_capacity(self, backend: BackendId, capacity_tokens: float | None, *, now: float) -> None:
+        self._relocate(self._pools.backend(backend).shadow.set_capacity(capacity_tokens), now)
 
     def set_bounds(self, backend: BackendId, *, minimum: float, maximum: float, now: float) -> list[Decision]:
-        state = self._backends[backend]
+        state = self._pools.backend(backend)
         state.minimum, state.maximum = minimum, maximum
-        state.set_window(state.window)
-        return self._dispatch(state.pool, now)
+        return self._set_window(state, state.window, now)
 
     def set_unit(self, backend: BackendId, unit: Unit, window: float, *, now: float) -> list[Decision]:
         """Another law counts in another unit; every session keeps its place."""
-        state = self._backends[backend]
+        state = self._pools.backend(backend)
         state.unit = unit
-        state.set_window(window)
-        return self._dispatch(state.pool, now)
+        return self._set_window(state, window, now)
 
     def resize(self, backend: BackendId, window: float, *, hard: bool = False, now: float) -> list[Decision]:
-        """Set the window in force; ``hard``: it holds warm turns, too."""
-        state = self._backends[backend]
-        state.bound = False
+        """Set the window in force; ``hard``: it holds warm turns, too. A new period begins for ``view().bound``."""
+        state = self._pools.backend(backend)
         state.hard = hard
-        state.set_window(window)
-        self._pause_surplus(state)
-        return self._dispatch(state.pool, now)
+        state.bound = False
+        return self._set_window(state, window, now)
 
     def backend(self, backend: BackendId, event: BackendEvent, *, now: float) -> list[Decision]:
         """Hear what became of a backend."""
-        state = self._backends[backend]
-        if event is BackendEvent.UP:
-            state.up = True
-            return self._dispatch(state.pool, now)
-        if event is BackendEvent.FLUSHED:
-            state.shadow.flush()
-            return self._dispatch(state.pool, now)
+        state = self._pools.backend(backend)
         if event is BackendEvent.LOST:
-            return self._lose(state, now)
-        state.up = False
-        return self._refuse_hopeless(state.pool, now)
-
-    # ------------------------------------------------------------------ turns
-
-    def arrive(
-        self, turn: TurnFacts, *, now: float, avoid: frozenset[BackendId] = frozenset()
-    ) -> Admitted | Held | Refused:
-        """Decide about a turn; where it is held, the answer comes from a later call."""
-        self._arrived += 1
-        self._tickets += 1
-        held = self._new_turn(self._tickets, turn, avoid, now)
-        if self._closed is not None:
-            return self._refuse(held, self._closed)
-        if not placement.candidates(held, self._pool(turn.pool)):
-            return self._refuse(held, RefusalReason.NO_BACKEND)
-        self._borrow_from_parent(held)
-        queue = self._queue(turn.pool)
-        if held.session.place or queue.waiting == 0 or self._policy.mode == "observe":
-            running = self._try(held, now)
-            if running is not None:
-                return Admitted(held.ticket, running.lease)
-        if len(self._held) >= self._policy.max_held:
-            return self._refuse(held, RefusalReason.QUEUE_FULL)
-        return self._hold(held, queue, now)
-
-    def finish(
-        self,
-        lease: Lease,
-        outcome: Outcome,
-        usage: Usage | None,
-        *,
-        finish_reason: FinishReason | None = None,
-        first_token_at: float | None = None,
-        now: float,
-    ) -> Finished:
-        """Take a lease back; raise ``ValueError`` for one that has ended already (invariant 2)."""
-        running = self._end_lease(lease)
-        self._finished[outcome] += 1
-        session, state = running.held.session, self._state_of(lease.backend)
-        history = session.footprint or None
-        expected = self._account(running, usage, state)
-        record = TurnRecord(
-            backend=lease.backend,
-            session=session.key,
-            outcome=outcome,
-            arrived_at=lease.arrived_at,
-            admitted_at=lease.admitted_at,
-            finished_at=now,
-            first_token_at=first_token_at,
-            think_s=self._think_time(session, running.held),
-            usage=usage,
-            expected_cached_tokens=expected if history else None,
-            finish_reason=finish_reason,
-        )
-        session.finished_at, session.finish_reason, session.turns = now, finish_reason, session.turns + 1
-        if outcome is not Outcome.COMPLETED:
-            self._remember_try(running.held, now)
-        if state is None:
-            self._leave_table_if_one_turn(session)
-            return Finished(record, [])
-        state.record_at = now
-        self._settle(session, state, lost=outcome is Outcome.BACKEND_LOST, now=now)
-        return Finished(record, self._dispatch(state.pool, now))
-
-    def requeue(
-        self, lease: Lease, *, not_before: float, avoid: frozenset[BackendId] = frozenset(), now: float
-    ) -> list[Decision]:
-        """Put a running turn back among the held, its place in line kept: the engine was full, or is lost."""
-        running = self._end_lease(lease)
-        held, state = running.held, self._state_of(lease.backend)
-        self._requeued += 1
-        held.avoid, held.not_before = avoid, not_before
-        session = held.session
-        if state is not None and session.place and session.running == 0:
-            self._pause(session, state)
-        self._held[held.ticket] = held
-        session.held += 1
-        self._timers.add(held.deadline, held)
-        if not placement.candidates(held, self._pool(held.turn.pool)):
-            self._unhold(held)
-            return [self._refuse(held, RefusalReason.NO_BACKEND), *(self._dispatch(state.pool, now) if state else [])]
-        if not_before > now:
-            self._timers.add(not_before, held)
+            self._lose(state)
+        elif event is BackendEvent.FLUSHED:
+            state.shadow.flush()
         else:
-            self._queue(held.turn.pool).push(held)
-        decisions = self._dispatch(held.turn.pool, now)
-        if state is not None and state.pool != held.turn.pool:
-            decisions += self._dispatch(state.pool, now)
-        return decisions
-
-    def abandon(self, ticket: int, *, now: float) -> list[Decision]:
-        """The client of a held turn went away; raise ``KeyError`` where no such turn is held."""
-        held = self._held[ticket]
-        self._unhold(held)
-        self._abandoned += 1
-        self._remember_try(held, now)
-        self._leave_table_if_one_turn(held.session)
-        return self._dispatch(held.turn.pool, now)
-
-    def end_session(self, key: SessionKey, *, now: float) -> list[Decision]:
-        """The session says goodbye: its place is free, or will be when its running turn ends."""
-        session = self._sessions.get(key)
-        if session is None:
-            return []
-        state = self._state_of(session.backend)
-        if session.running:
-            session.ended = True
-            return []
-        if session.place and state is not None:
-            state.take_place(session)
-            state.shadow.forget(key)
-        if not session.held:
-            self._sessions.drop(session)
-        return self._dispatch(state.pool, now) if state is not None else []
-
-    def refuse_all(self, reason: RefusalReason, *, now: float) -> list[Decision]:  # noqa: ARG002
-        """Refuse what is held, and whatever arrives from now on."""
-        self._closed = reason
-        held = list(self._held.values())
-        for one in held:
-            self._unhold(one)
-        return [self._refuse(one, reason) for one in held]
-
-    def tick(self, *, now: float) -> list[Decision]:
-        """Do what is due: longest waits, leases, turns that were to wait a while."""
-        decisions: list[Decision] = []
-        pools: set[PoolId] = {pool for pool, queue in self._queues.items() if queue.waiting}
-        for item in self._timers.due(now):
-            if isinstance(item, HeldTurn):
-                decisions += self._held_due(item, now)
-                pools.add(item.turn.pool)
-            elif isinstance(item, Session) and (pool := self._lease_due(item, now)) is not None:
-                pools.add(pool)
-        for pool in pools:
-            decisions += self._dispatch(pool, now)
-        return decisions
-
-    def next_deadline(self) -> float | None:
-        """Return when ``tick`` has something to do; it may turn out to be nothing."""
-        return self._timers.next()
+            state.up = event is BackendEvent.UP
+        return self._look_again(state.pool, now)
 
     # ------------------------------------------------------------------ how a turn gets in
 
-    def _new_turn(self, ticket: int, turn: TurnFacts, avoid: frozenset[BackendId], now: float) -> HeldTurn:
-        session = self._session_of(turn, ticket, now)
-        wait = self._policy.max_wait_s
-        if turn.read_timeout_s is not None:
-            wait = min(wait, READ_TIMEOUT_SHARE * turn.read_timeout_s)
-        first = self._first_tries.pop((session.key, turn.body_digest), now) if self._first_tries else now
-        if now - first > 2.0 * self._policy.max_wait_s:
-            first = now
-        return HeldTurn(ticket, turn, session, now, first, now + wait, avoid)
+    def _enter(self, turn: Turn, pool: Pool, backends: Sequence[Backend], now: float) -> Lease | None:
+        """Let an arriving turn in where the rules and those who wait permit it."""
+        session = turn.session
+        if session.idle and session.place is backends[0]:
+            lease = self._ride(turn, backends[0], now)
+            if lease is not None or len(self._held) >= self._policy.max_held:
+                return lease
+            self._places.pause(session)
+            self._again_at = now
+            backends = placement.candidates(turn, pool.backends.values())
+        free = pool.line.open_to(turn, backends)
+        if session.parent is not None or session.borrower is not None:
+            turn.donors = self._intake.relatives(session)
+            if (lease := self._enter_for_relative(turn, free, now)) is not None:
+                return lease
+        lease = self._try(turn, free, now)
+        if lease is None and self._policy.mode == "observe":
+            return self._admit_anyway(turn, backends[0], AdmitWhy.OBSERVED, now)
+        if lease is None and free:
+            pool.line.reserve(free[0], turn)
+        return lease
 
-    def _session_of(self, turn: TurnFacts, ticket: int, now: float) -> Session:
-        key = turn.session
-        if key is None:
-            return Session(
-                SessionKey("", f"turn-{ticket}"), turn.rule, turn.parent, True, now, prefix_key=turn.prefix_key
-            )
-        session = self._sessions.get(key)
-        if session is None:
-            session = Session(key, turn.rule, turn.parent, False, now, prefix_key=turn.prefix_key)
-        session.seen_at = now
-        session.ended = session.ended or turn.final
-        self._sessions.touch(session)
-        while (surplus := self._sessions.surplus()) is not None:
-            self._forget(surplus)
-        return session
+    def _enter_for_relative(self, turn: Turn, free: Sequence[Backend], now: float) -> Lease | None:
+        if any(has_room(turn.session, backend, self._ledger.tokens(turn, backend)) for backend in free):
+            return None
+        leases = (self._inherit(turn, donor, now) for donor in turn.donors)
+        return next((lease for lease in leases if lease is not None), None)
 
-    def _forget(self, session: Session) -> None:
-        state = self._state_of(session.backend)
-        if session.place and state is not None:
-            state.take_place(session)
-        self._sessions.drop(session)
-
-    def _try(self, held: HeldTurn, now: float) -> _Running | None:
-        """Admit the turn where the rules permit it."""
-        for state in placement.candidates(held, self._pool(held.turn.pool)):
-            why = self._why(held, state, now)
-            if why is not None:
-                return self._admit(held, state, why, now)
-            state.bound = True
-        if self._policy.mode == "observe":
-            return self._admit(held, placement.candidates(held, self._pool(held.turn.pool))[0], AdmitWhy.OBSERVED, now)
-        return None
-
-    def _why(self, held: HeldTurn, state: Backend, now: float) -> AdmitWhy | None:
-        """Return why the turn may run on this backend now; None: it may not."""
-        session = held.session
-        if session.place and session.backend == state.id and session.running == 0:
-            return self._why_active(session, state)
-        charge = state.charge(self._tokens(held, state))
-        while not state.has_room(charge):
-            if state.load == 0.0 and state.running == 0:
-                return AdmitWhy.OVERSIZE
-            if self._policy.mode == "observe" or not self._reclaim(state, now):
+    def _ride(self, turn: Turn, backend: Backend, now: float) -> Lease | None:
+        """Let the next turn of an idle session ride its place, where that is permitted."""
+        tokens = self._ledger.tokens(turn, backend)
+        why = why_active(turn.session, backend, tokens)
+        if why is None:
+            backend.bound = True
+            if self._policy.mode != "observe":
                 return None
-        return AdmitWhy.WINDOW
+            why = AdmitWhy.OBSERVED
+        return self._admit(turn, backend, tokens, why, now)
 
-    def _why_active(self, session: Session, state: Backend) -> AdmitWhy | None:
-        if not state.is_over():
-            return AdmitWhy.WINDOW
-        if len(state.places) == 1 and state.branches == 0:
-            return AdmitWhy.OVERSIZE
-        if not state.hard and state.shadow.is_warm(session.key, session.footprint):
-            return AdmitWhy.WARM
+    def _try(self, turn: Turn, backends: Collection[Backend], now: float) -> Lease | None:
+        """Admit a turn on the first of ``backends`` that has room."""
+        for backend in backends:
+            tokens = self._ledger.tokens(turn, backend)
+            why = why_new(turn.session, backend, tokens, self._places, now=now)
+            if why is not None:
+                return self._admit(turn, backend, tokens, why, now)
+            backend.bound = True
         return None
 
-    def _tokens(self, held: HeldTurn, state: Backend) -> float:
-        session = held.session
-        footprint = self._estimator.footprint(held.turn, session.footprint or None)
-        session.prefix_tokens = session.prefix_tokens or state.prefix_of(session)
-        return state.own_tokens(session, footprint)
+    def _inherit(self, turn: Turn, donor: Session, now: float) -> Lease | None:
+        """Let a turn in on the idle place of a relative, which waits for it or is done."""
+        backend = donor.place
+        if backend is None or donor.running or self._policy.mode == "observe":
+            return None
+        if placement.home(turn) not in {None, backend} or not placement.may_run(turn, backend):
+            return None
+        tokens = self._ledger.tokens(turn, backend)
+        if not inherits(turn.session, donor, tokens, self._places):
+            return None
+        backend.bound = True
+        self._again_at = now
+        return self._admit(turn, backend, tokens, AdmitWhy.WINDOW, now)
 
-    def _admit(self, held: HeldTurn, state: Backend, why: AdmitWhy, now: float) -> _Running:
-        session = held.session
-        footprint = self._estimator.footprint(held.turn, session.footprint or None)
-        was_warm = state.id == session.backend and state.shadow.is_warm(session.key, session.footprint)
-        branch = None
-        if session.running or (session.place and session.backend != state.id):
-            branch = footprint
-            state.branches += 1
-            state.branch_tokens += footprint
+    def _admit_anyway(self, turn: Turn, backend: Backend, why: AdmitWhy, now: float) -> Lease:
+        return self._admit(turn, backend, self._ledger.tokens(turn, backend), why, now)
+
+    def _admit(self, turn: Turn, backend: Backend, tokens: int, why: AdmitWhy, now: float) -> Lease:
+        session = turn.session
+        turn.backend, turn.tokens = backend, tokens
+        if session.running:
+            turn.is_branch = True
         else:
-            if session.paused:
-                self._resumed += 1
-            if session.place:
-                state.recharge(session, footprint)
-                state.idle.pop(session.key, None)
-            else:
-                state.give_place(session, footprint)
-        session.running += 1
-        session.seen_at = now
-        state.running += 1
-        state.peak_running.see(state.running, now=now)
-        state.shadow.start(session.key, footprint)
-        self._admitted_by[why] += 1
+            if backend is session.origin:
+                turn.history, turn.was_warm = session.footprint, backend.shadow.is_warm(session)
+            self._places.ride(turn, backend)
+        session.running.append(turn)
+        backend.start(turn, now)
+        self._relocate(backend.shadow.start(session, turn.tokens), now)
+        self._counts.admitted_by[why] += 1
         self._leases += 1
-        lease = Lease(self._leases, held.turn, session.key, state.id, held.arrived_at, now, why)
-        running = self._running[lease.id] = _Running(lease, held, branch, was_warm)
-        return running
+        turn.lease = lease = Lease(self._leases, turn.facts, session.key, backend.id, turn.arrived_at, now, why)
+        self._running[lease.id] = turn
+        return lease
 
-    def _borrow_from_parent(self, held: HeldTurn) -> None:
-        """A child takes the place of its idle parent: the parent waits for it, and would wait for ever otherwise."""
-        session = held.session
-        if session.parent is None or session.place or session.running:
-            return
-        parent = self._sessions.get(session.parent)
-        state = self._state_of(parent.backend) if parent is not None else None
-        if parent is None or state is None or not parent.idle or state.id in held.avoid:
-            return
-        if not state.has_room(state.charge(self._tokens(held, state))):
-            self._pause(parent, state)
+    # ------------------------------------------------------------------ how a turn ends
+
+    def _end_lease(self, lease: Lease) -> tuple[Turn, Backend]:
+        turn = self._running.pop(lease.id, None)
+        if turn is None:
+            raise ValueError(f"lease {lease.id} has ended already")
+        assert turn.backend is not None
+        return turn, turn.backend
+
+    def _detach(self, turn: Turn, backend: Backend, outcome: Outcome, now: float) -> None:
+        """Take a turn out of what runs; where its session runs nothing more, ``_settle`` decides on the place."""
+        session = turn.session
+        session.running.remove(turn)
+        rode = not turn.is_branch
+        backend.end(turn)
+        if rode and session.running:
+            self._places.promote(session)
+        if outcome is Outcome.BACKEND_LOST or not (session.footprint or outcome in COMPUTED):
+            left = 0
+        else:
+            left = backend.own(session, session.footprint or turn.tokens)
+        self._relocate(backend.shadow.end(session, turn.tokens, left), now)
+
+    def _settle(self, session: Session, backend: Backend, outcome: Outcome, now: float) -> list[Decision]:
+        """A turn has ended: its session runs on, waits for its agent, or is gone. See who may go now."""
+        decisions: list[Decision] = []
+        if not session.running and session.place is not None:
+            decisions += self._rest_or_leave(session, session.place, outcome, now)
+        if session.is_over:
+            self._intake.forget(session)
+        for turn in list(session.held.values()):
+            self._line_up_anew(turn)
+        return decisions + self._dispatch(backend.pool, now)
+
+    def _rest_or_leave(self, session: Session, place: Backend, outcome: Outcome, now: float) -> list[Decision]:
+        """Let a session that nothing runs for keep its place, if it has left a context there and will need it."""
+        has_context = session.footprint > 0 and outcome is not Outcome.BACKEND_LOST
+        if session.footprint:
+            tokens = place.own(session, session.footprint)
+            place.recharge(session, tokens)
+            place.typical.add(tokens)
+        if session.is_over or not has_context or not place.up:
+            self._places.give_up(session)
+            session.paused = session.footprint > 0 and not session.one_turn
+            return []
+        self._places.rest(session, outcome, now)
+        return self._pass_on(session, place, now)
+
+    def _pass_on(self, session: Session, place: Backend, now: float) -> list[Decision]:
+        """Offer a place that has fallen idle to those who need not stand in line for it: its own turns, its heirs."""
+        for turn in list(session.held.values()):
+            if turn.lane is not None and placement.may_run(turn, place):
+                lease = self._ride(turn, place, now)
+                if lease is None:
+                    self._places.pause(session)
+                    return []
+                return [self._leave_line(turn, lease)]
+        for heir in list((session.heirs or {}).values()):
+            if heir.lane is not None and (lease := self._inherit(heir, session, now)) is not None:
+                return [self._leave_line(heir, lease)]
+        self._places.pause_surplus(place)
+        return []
 
     # ------------------------------------------------------------------ held turns
 
-    def _hold(self, held: HeldTurn, queue: HeldQueue, now: float) -> Held:
-        session, state = held.session, self._state_of(held.session.backend)
-        if session.idle and state is not None:
-            self._pause(session, state)
-        self._held[held.ticket] = held
-        session.held += 1
-        queue.push(held)
-        self._timers.add(held.deadline, held)
-        self._timers.add(now, None)  # a place that was given up just now may suit somebody
-        return Held(held.ticket, held.deadline)
+    def _hold(self, turn: Turn, pool: Pool, now: float) -> None:
+        session = turn.session
+        self._held[turn.ticket] = session.held[turn.ticket] = turn
+        for donor in turn.donors:
+            if donor.heirs is None:
+                donor.heirs = {}
+            donor.heirs[turn.ticket] = turn
+        if turn.not_before > now:
+            self._timers.set(turn, min(turn.not_before, turn.deadline))
+        else:
+            pool.line.push(turn)
+            self._timers.set(turn, turn.deadline)
 
-    def _unhold(self, held: HeldTurn) -> None:
-        del self._held[held.ticket]
-        held.session.held -= 1
-        self._queue(held.turn.pool).discard(held)
+    def _unhold(self, turn: Turn) -> None:
+        del self._held[turn.ticket], turn.session.held[turn.ticket]
+        for donor in turn.donors:
+            if donor.heirs is not None:
+                donor.heirs.pop(turn.ticket, None)
+        turn.donors = ()
+        self._timers.clear(turn)
+        pool = self._pools.get(turn.facts.pool)
+        if pool is not None:
+            pool.line.discard(turn)
 
-    def _held_due(self, held: HeldTurn, now: float) -> list[Decision]:
-        if held.ticket not in self._held:
+    def _leave_line(self, turn: Turn, lease: Lease) -> Admitted:
+        self._unhold(turn)
+        return Admitted(turn.ticket, lease)
+
+    def _turn_due(self, turn: Turn, now: float) -> list[Decision]:
+        """A held turn has waited as long as it may, or as long as it should have at least."""
+        pool = self._pools.get(turn.facts.pool)
+        assert pool is not None
+        if turn.deadline > now:
+            pool.line.push(turn)
+            self._timers.set(turn, turn.deadline)
             return []
-        if held.deadline <= now:
-            self._unhold(held)
-            return [self._overdue(held, now)]
-        if not held.waiting and held.not_before <= now:
-            self._queue(held.turn.pool).push(held)
-        return []
-
-    def _overdue(self, held: HeldTurn, now: float) -> Decision:
-        able = placement.candidates(held, self._pool(held.turn.pool))
+        able = placement.candidates(turn, pool.backends.values())
         if self._policy.force_after_max_wait and able:
-            return Admitted(held.ticket, self._admit(held, able[0], AdmitWhy.FORCED, now).lease)
-        self._remember_try(held, now)
-        return self._refuse(held, RefusalReason.QUEUE_TIMEOUT)
+            return [self._leave_line(turn, self._admit_anyway(turn, able[0], AdmitWhy.FORCED, now))]
+        return self._refuse_held([turn], RefusalReason.QUEUE_TIMEOUT)
 
-    def _refuse(self, held: HeldTurn, reason: RefusalReason) -> Refused:
-        self._refused[reason] += 1
-        self._leave_table_if_one_turn(held.session)
-        return Refused(held.ticket, reason, self._policy.retry_after_s)
+    def _refuse(self, turn: Turn, reason: RefusalReason) -> Refused:
+        self._counts.refused[reason] += 1
+        self._intake.tries.remember(turn.facts, turn.first_arrived_at)
+        self._drop_if_nothing(turn.session)
+        return Refused(turn.ticket, reason, self._policy.retry_after_s)
 
-    def _refuse_hopeless(self, pool: PoolId, now: float) -> list[Decision]:
-        """Refuse what waits in a pool where nobody is up any more."""
-        if any(state.up for state in self._pool(pool)):
-            return self._dispatch(pool, now)
-        hopeless = [held for held in self._held.values() if held.turn.pool == pool]
-        for held in hopeless:
-            self._unhold(held)
-        return [self._refuse(held, RefusalReason.NO_BACKEND) for held in hopeless]
+    def _refuse_held(self, turns: Sequence[Turn], reason: RefusalReason) -> list[Decision]:
+        for turn in turns:
+            self._unhold(turn)
+        return [self._refuse(turn, reason) for turn in turns]
 
-    def _dispatch_all(self, now: float) -> list[Decision]:
-        return [decision for pool in list(self._queues) for decision in self._dispatch(pool, now)]
+    def _drop_if_nothing(self, session: Session) -> None:
+        """Forget a session that is over, or that never came to anything."""
+        if session.is_over or (session.origin is None and not session.held):
+            self._intake.forget(session)
 
-    def _dispatch(self, pool: PoolId, now: float) -> list[Decision]:
-        """Admit held turns in their order until every backend of the pool is full (invariant 4)."""
-        queue = self._queues.get(pool)
-        if queue is None or queue.waiting == 0:
+    # ------------------------------------------------------------------ who goes next
+
+    def _dispatch(self, pool_id: PoolId, now: float) -> list[Decision]:
+        """Admit held turns in their order until every backend of the pool is full or reserved (invariant 4)."""
+        pool = self._pools.get(pool_id)
+        if pool is None:
             return []
+        pool.line.release()
+        if not pool.line.waiting:
+            return []
+        able = {backend.id: backend for backend in pool.backends.values() if backend.up}
         decisions: list[Decision] = []
-        able = {state.id for state in self._pool(pool) if state.up}
-        for held in queue.in_order(SCAN):
-            wanted = {state.id for state in placement.candidates(held, self._pool(pool))}
-            if wanted & able:
-                running = self._try_within(held, able, now)
-                if running is None:
-                    able -= wanted
-                else:
-                    self._unhold(held)
-                    decisions.append(Admitted(held.ticket, running.lease))
-            if not able:
-                break
+        blocked: list[Turn] = []
+        while able and (turn := pool.line.take_first(able)) is not None:
+            backends = placement.candidates(turn, able.values())
+            lease = self._try(turn, backends, now)
+            if lease is None and self._policy.mode == "observe" and backends:
+                lease = self._admit_anyway(turn, backends[0], AdmitWhy.OBSERVED, now)
+            if lease is not None:
+                decisions.append(self._leave_line(turn, lease))
+                continue
+            blocked.append(turn)
+            if backends:
+                pool.line.reserve(backends[0], turn)
+                del able[backends[0].id]
+        for turn in blocked:
+            pool.line.push(turn)
         return decisions
 
-    def _try_within(self, held: HeldTurn, able: set[BackendId], now: float) -> _Running | None:
-        avoid, held.avoid = held.avoid, held.avoid | (self._backends.keys() - able)
-        try:
-            return self._try(held, now)
-        finally:
-            held.avoid = avoid
+    def _dispatch_all(self, now: float) -> list[Decision]:
+        return [decision for pool in self._pools for decision in self._dispatch(pool.id, now)]
 
-    # ------------------------------------------------------------------ places
+    def _look_again(self, pool_id: PoolId, now: float) -> list[Decision]:
+        """What a backend can do has changed: everybody who waits in its pool looks where to wait now."""
+        pool = self._pools.get(pool_id)
+        if pool is None:
+            return []
+        waiting = [turn for turn in self._held.values() if turn.facts.pool == pool_id]
+        if not pool.is_up:
+            decisions = self._refuse_held(waiting, RefusalReason.NO_BACKEND)
+            self._pools.clean_up(pool_id)
+            return decisions
+        for turn in waiting:
+            self._line_up_anew(turn)
+        return self._dispatch(pool_id, now)
 
-    def _pause(self, session: Session, state: Backend) -> None:
-        state.take_place(session)
-        if not session.one_turn:
-            session.paused = True
-            self._paused += 1
+    def _line_up_anew(self, turn: Turn) -> None:
+        pool = self._pools.get(turn.facts.pool)
+        if pool is not None:
+            pool.line.move(turn)
 
-    def _pause_surplus(self, state: Backend) -> None:
-        """Pause eagerly, where that is the policy: idle sessions over the window lose their places."""
-        if self._policy.pause != "eager" or self._policy.mode == "observe":
-            return
-        while state.is_over() and state.idle:
-            self._pause(next(iter(state.idle.values())), state)
+    def _relocate(self, cooled: Sequence[Session], now: float) -> None:
+        """These contexts are gone: the turns that waited for their origin may run elsewhere."""
+        for session in cooled:
+            for turn in session.held.values():
+                self._line_up_anew(turn)
+                self._again_at = now
 
-    def _reclaim(self, state: Backend, now: float) -> bool:
-        """Free the longest idle place where the engine would wait for nothing otherwise."""
-        if not state.idle:
-            return False
-        longest = next(iter(state.idle.values()))
-        overdue = self._is_overdue(longest, state, now)
-        if state.running == 0 or (
-            overdue and state.running < FAR_BELOW * state.peak_running.see(state.running, now=now)
-        ):
-            self._pause(longest, state)
-            self._reclaimed += 1
-            return True
-        return False
+    # ------------------------------------------------------------------ places and windows
 
-    @staticmethod
-    def _is_overdue(session: Session, state: Backend, now: float) -> bool:
-        think = session.think if session.think.count else state.think
-        return session.finished_at is not None and now - session.finished_at > think.mean
+    def _set_window(self, state: Backend, window: float, now: float) -> list[Decision]:
+        state.set_window(window)
+        self._places.pause_surplus(state)
+        return self._dispatch(state.pool, now)
 
-    def _settle(self, session: Session, state: Backend, *, lost: bool, now: float) -> None:
-        """A turn has ended: its session waits for its agent now, or is gone."""
-        over = session.one_turn or session.ended
-        if session.place and session.running == 0 and session.backend == state.id:
-            if over or lost or not state.up:
-                state.take_place(session)
-            else:
-                state.idle[session.key] = session
-                self._start_lease(session, state, now)
-                self._pause_surplus(state)
-        if over and session.running == 0 and session.held == 0:
-            self._sessions.drop(session)
-
-    def _start_lease(self, session: Session, state: Backend, now: float) -> None:
-        policy = self._policy
-        upper = session.think.upper() or state.think.upper()
-        lease = policy.lease_max_s if upper is None else upper
-        if session.finish_reason is FinishReason.STOP:
-            lease *= STOP_LEASE
-        session.lease_until = now + min(max(lease, policy.lease_min_s), policy.lease_max_s)
-        if session.timer_at is None or session.timer_at > session.lease_until:
-            session.timer_at = session.lease_until
-            self._timers.add(session.lease_until, session)
-
-    def _lease_due(self, session: Session, now: float) -> PoolId | None:
-        """End the lease of an idle session; return the pool that has room now."""
-        session.timer_at = None
-        state = self._state_of(session.backend)
-        if not session.idle or state is None:
-            return None
-        if session.lease_until > now:
-            session.timer_at = session.lease_until
-            self._timers.add(session.lease_until, session)
-            return None
-        state.take_place(session)
-        self._expired += 1
-        return state.pool
-
-    def _lose(self, state: Backend, now: float) -> list[Decision]:
-        """The engine is gone, and all contexts with it."""
+    def _lose(self, state: Backend) -> None:
+        """The engine is gone, and all contexts with it; what runs there will end by itself."""
         state.up = False
         state.shadow.flush()
-        for session in list(state.idle.values()):
-            self._pause(session, state)
-        return self._refuse_hopeless(state.pool, now)
-
-    # ------------------------------------------------------------------ accounts
-
-    def _end_lease(self, lease: Lease) -> _Running:
-        running = self._running.pop(lease.id, None)
-        if running is None:
-            raise ValueError(f"lease {lease.id} has ended already")
-        session, state = running.held.session, self._state_of(lease.backend)
-        session.running -= 1
-        if state is not None:
-            state.running -= 1
-            if running.branch_tokens is not None:
-                state.branches -= 1
-                state.branch_tokens = state.branch_tokens - running.branch_tokens if state.branches else 0.0
-            state.shadow.release(session.key, session.footprint or 1.0, keep=not session.one_turn)
-        return running
-
-    def _account(self, running: _Running, usage: Usage | None, state: Backend | None) -> int | None:
-        """Take in what the engine counted; return the cached tokens that an undisturbed cache would have given."""
-        if usage is None or state is None:
-            return None
-        session, turn = running.held.session, running.held.turn
-        history = session.footprint
-        expected = self._estimator.expected_cached(history, usage.prompt_tokens) if history else 0
-        self._estimator.learn(turn, usage, history=history or None, was_warm=running.was_warm)
-        if usage.cached_tokens is not None:
-            self._compare(running, state, usage.cached_tokens, expected)
-        if running.branch_tokens is None or not session.footprint:
-            session.footprint = float(usage.prompt_tokens + usage.completion_tokens)
-            state.recharge(session, session.footprint)
-            state.mean_footprint.add(session.footprint)
-            if not session.running and not session.one_turn:
-                state.shadow.start(session.key, session.footprint)
-                state.shadow.release(session.key, session.footprint, keep=True)
-        return expected
-
-    def _compare(self, running: _Running, state: Backend, cached: int, expected: int) -> None:
-        session = running.held.session
-        if not session.turns:
-            state.learn_prefix(session, float(cached))
-        elif expected:
-            state.hits_seen += min(cached, expected)
-            state.hits_expected += expected
-            if session.backend == state.id:
-                state.shadow.correct(believed_warm=running.was_warm, was_warm=cached > 0.5 * expected)
-
-    def _think_time(self, session: Session, held: HeldTurn) -> float | None:
-        """Return and learn the time between the previous answer and this turn's arrival."""
-        if session.finished_at is None or held.first_arrived_at < session.finished_at:
-            return None
-        think = held.first_arrived_at - session.finished_at
-        session.think.add(think)
-        state = self._state_of(session.backend)
-        if state is not None:
-            state.think.add(think)
-        return think
-
-    def _remember_try(self, held: HeldTurn, now: float) -> None:  # noqa: ARG002
-        if held.turn.session is None:
-            return
-        self._first_tries[(held.session.key, held.turn.body_digest)] = held.first_arrived_at
-        if len(self._first_tries) > RETRIES:
-            self._first_tries.popitem(last=False)
-
-    def _leave_table_if_one_turn(self, session: Session) -> None:
-        if session.one_turn or (session.ended and not session.running and not session.held and not session.place):
-            self._sessions.drop(session)
-
-    # ------------------------------------------------------------------ look-ups
-
-    def _state_of(self, backend: BackendId | None) -> Backend | None:
-        return self._backends.get(backend) if backend is not None else None
-
-    def _pool(self, pool: PoolId) -> list[Backend]:
-        return [state for state in self._backends.values() if state.pool == pool]
-
-    def _queue(self, pool: PoolId) -> HeldQueue:
-        queue = self._queues.get(pool)
-        if queue is None:
-            queue = self._queues[pool] = HeldQueue(HEAD_START * self._policy.max_wait_s)
-        return queue
+        for session in list(state.idle):
+            self._places.pause(session)
 
     # ------------------------------------------------------------------ pictures
 
     def view(self, backend: BackendId, *, now: float) -> WindowView:
         """Return a backend as its law sees it."""
-        state = self._backends[backend]
-        active = len(state.places)
-        typical = state.tokens / active if active else (state.mean_footprint.value or None)
-        return WindowView(
-            window=state.window,
-            minimum=state.minimum,
-            maximum=state.maximum,
-            active=active,
-            running=state.running,
-            held=self._queue(state.pool).waiting,
-            bound=state.bound,
-            footprint_tokens=state.footprint,
-            typical_footprint_tokens=typical,
-            records_age_s=math.inf if state.record_at is None else now - state.record_at,
-        )
+        state = self._pools.backend(backend)
+        return pictures.window_view(state, held=self._pools.held(state.pool), now=now)
 
     def snapshot(self, *, now: float) -> GateSnapshot:  # noqa: ARG002
         """Return the books."""
-        finished = sum(self._finished.values())
+        counts = self._counts
+        backends = {
+            state.id: pictures.backend_snapshot(state, held=self._pools.held(state.pool))
+            for state in self._pools.backends()
+        }
         return GateSnapshot(
-            arrived=self._arrived,
-            admitted=finished + len(self._running),
+            arrived=counts.arrived,
+            admitted=counts.finished.total() + len(self._running),
             running=len(self._running),
-            finished=dict(self._finished),
+            finished=dict(counts.finished),
             held=len(self._held),
-            refused=dict(self._refused),
-            abandoned=self._abandoned,
-            admitted_by=dict(self._admitted_by),
-            requeued=self._requeued,
-            paused=self._paused,
-            resumed=self._resumed,
-            reclaimed=self._reclaimed,
-            leases_expired=self._expired,
-            sessions=len(self._sessions),
-            backends={state.id: self._picture(state) for state in self._backends.values()},
-        )
-
-    def _picture(self, state: Backend) -> BackendSnapshot:
-        return BackendSnapshot(
-            id=state.id,
-            pool=state.pool,
-            up=state.up,
-            unit=state.unit,
-            window=state.window,
-            minimum=state.minimum,
-            maximum=state.maximum,
-            hard=state.hard,
-            active=len(state.places),
-            running=state.running,
-            idle=len(state.idle),
-            held=self._queue(state.pool).waiting,
-            footprint_tokens=state.footprint,
-            capacity_tokens=state.shadow.capacity,
-            cached_tokens=state.hits_seen,
-            expected_cached_tokens=state.hits_expected,
+            refused=dict(counts.refused),
+            abandoned=counts.abandoned,
+            admitted_by=dict(counts.admitted_by),
+            requeued=counts.requeued,
+            paused=counts.paused,
+            resumed=counts.resumed,
+            reclaimed=counts.reclaimed,
+            leases_expired=counts.leases_expired,
+            sessions=len(self._intake.sessions),
+            backends=backends,
         )
 
     def sessions(self, *, now: float, limit: int = 1000) -> list[SessionView]:
         """Return sessions, those seen last first."""
-        return [self._session_view(session, now) for session in self._sessions.newest_first()[:limit]]
-
-    @staticmethod
-    def _session_view(session: Session, now: float) -> SessionView:
-        if session.running:
-            state = "running"
-        elif session.place:
-            state = "idle"
-        elif session.paused:
-            state = "paused"
-        else:
-            state = "held" if session.held else "gone"
-        return SessionView(
-            key=session.key,
-            state=state,
-            backend=session.backend,
-            turns=session.turns,
-            footprint_tokens=session.footprint,
-            idle_s=None if session.running or session.finished_at is None else now - session.finished_at,
-            lease_s=session.lease_until - now if session.idle else None,
-            rule=session.rule,
-            parent=session.parent,
-        )
+        newest = islice(self._intake.sessions.newest_first(), limit)
+        return [pictures.session_view(session, now=now) for session in newest]

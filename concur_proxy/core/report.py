@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from concur_proxy.model import AdmitWhy, BackendId, Outcome, PoolId, RefusalReason, SessionKey
 from concur_proxy.windows.base import Unit
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has happened since the start."""
+
+    arrived: int = 0
+    abandoned: int = 0
+    requeued: int = 0
+    paused: int = 0
+    resumed: int = 0
+    reclaimed: int = 0
+    leases_expired: int = 0
+    admitted_by: Counter[AdmitWhy] = field(default_factory=Counter)
+    finished: Counter[Outcome] = field(default_factory=Counter)
+    refused: Counter[RefusalReason] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)

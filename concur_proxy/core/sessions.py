@@ -1,83 +1,165 @@
-"""Live sessions: what each is doing, how large its context is, and when it may be taken for gone."""
+"""Sessions and their turns: what each is doing, how large its context is, what it holds."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from concur_proxy.core.statistics import ThinkTime
-from concur_proxy.model import BackendId, FinishReason, SessionKey
+from concur_proxy.model import BackendId, FinishReason, Lease, PoolId, SessionKey, TurnFacts
+
+if TYPE_CHECKING:
+    from concur_proxy.core.backend import Backend
+    from concur_proxy.core.ordering import Lane
 
 SCAN = 64
 """How many of the oldest sessions are looked at for one that may be forgotten."""
 
 
 @dataclass(slots=True, eq=False)
+class Turn:
+    """One turn from its arrival to its end; ticket and place in line stay with it when it is put back."""
+
+    ticket: int
+    facts: TurnFacts
+    session: Session
+    arrived_at: float
+    first_arrived_at: float
+    """Of the first try, where this is a retry."""
+    deadline: float
+    avoid: frozenset[BackendId]
+    think_s: float | None = None
+    wakes_at: float | None = None
+
+    # while held
+    not_before: float = 0.0
+    lane: Lane | None = None
+    """The line it stands in; None while it may not run yet."""
+    entry: tuple[float, int, Turn] | None = None
+    donors: tuple[Session, ...] = ()
+    """Relatives whose idle place it may take."""
+
+    # while running
+    lease: Lease | None = None
+    backend: Backend | None = None
+    is_branch: bool = False
+    """Runs beside the turn that rides the session's place, in room of its own."""
+    tokens: int = 0
+    """What it counts for, a shared prefix apart."""
+    was_warm: bool = False
+    """The shadow's belief when it started."""
+    history: int = 0
+    """Footprint of the session when it started here; 0 where the context is not from this backend, or not known."""
+
+
+@dataclass(slots=True, eq=False)
 class Session:
-    """One agent's run. ``place`` and ``branches`` are what it holds of its backend's window."""
+    """One agent's run within one pool. While turns run, exactly one of them rides the place."""
 
     key: SessionKey
-    rule: str
-    parent: SessionKey | None
-    one_turn: bool
-    seen_at: float
-    backend: BackendId | None = None
-    """Where its context is, or was last."""
-    place: bool = False
-    running: int = 0
-    held: int = 0
-    turns: int = 0
-    footprint: float = 0.0
-    """Prompt and completion of the last turn; 0 before the first usage."""
-    charged: float = 0.0
-    """Tokens that its place counts for, without what it shares."""
+    pool: PoolId
+    rule: str = "anonymous"
+    parent: SessionKey | None = None
     prefix_key: int | None = None
-    prefix_tokens: float = 0.0
+    one_turn: bool = False
+    """Made for a turn without a session: in no table, gone with it."""
+
+    # what it holds
+    origin: Backend | None = None
+    """Where its context is, or was last."""
+    place: Backend | None = None
+    """Where it holds a place in the window; the same as ``origin``."""
+    charged: int = 0
+    """Tokens that its place counts for, a shared prefix apart."""
+    running: list[Turn] = field(default_factory=list)
+    held: dict[int, Turn] = field(default_factory=dict)
     paused: bool = False
     """Was active, lost its place between two turns."""
     ended: bool = False
-    """Said goodbye while a turn ran: gives its place back with it."""
+    """Has said goodbye: gives its place back with its last turn."""
+    heirs: dict[int, Turn] | None = None
+    """Held turns of relatives that take its place when it falls idle."""
+    borrower: Session | None = None
+    """The relative that has taken its place."""
+
+    # what is known of it
+    turns: int = 0
+    footprint: int = 0
+    """Prompt and completion of its last turn; 0 before the first success."""
+    tokens_per_byte: float | None = None
+    reuse: float | None = None
+    think: ThinkTime | None = None
+    left_at: float | None = None
+    """When its last answer ended, until its next turn arrives."""
     finished_at: float | None = None
     finish_reason: FinishReason | None = None
+    goes_on_after_stop: bool = False
+    """Has come back after a final answer before."""
     lease_until: float = 0.0
-    timer_at: float | None = None
-    think: ThinkTime = field(default_factory=ThinkTime)
+    wakes_at: float | None = None
 
     @property
     def idle(self) -> bool:
-        return self.place and self.running == 0
+        """Between turns, and active."""
+        return self.place is not None and not self.running
+
+    @property
+    def was_active(self) -> bool:
+        """Has run before: where it waits, it is paused, not new."""
+        return self.paused or self.footprint > 0
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing will come of it any more."""
+        return (self.one_turn or self.ended) and not self.running and not self.held
 
 
 class SessionTable:
-    """Bounded: the longest untouched session that neither runs nor waits makes room (invariant 9)."""
+    """Bounded: the session untouched for longest that neither runs nor waits makes room (invariant 9)."""
 
     __slots__ = ("_sessions", "limit")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._sessions: OrderedDict[SessionKey, Session] = OrderedDict()
+        self._sessions: OrderedDict[tuple[PoolId, SessionKey], Session] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def get(self, key: SessionKey) -> Session | None:
-        return self._sessions.get(key)
+    def get(self, pool: PoolId, key: SessionKey) -> Session | None:
+        return self._sessions.get((pool, key))
 
     def touch(self, session: Session) -> None:
-        self._sessions[session.key] = session
-        self._sessions.move_to_end(session.key)
+        """Keep a session, as the one seen last."""
+        name = (session.pool, session.key)
+        self._sessions[name] = session
+        self._sessions.move_to_end(name)
 
     def drop(self, session: Session) -> None:
-        self._sessions.pop(session.key, None)
+        if self._sessions.get((session.pool, session.key)) is session:
+            del self._sessions[session.pool, session.key]
 
-    def newest_first(self) -> list[Session]:
-        return list(reversed(self._sessions.values()))
+    def move(self, session: Session, pool: PoolId) -> bool:
+        """Keep a session under another pool; False where there is one of its name already."""
+        if (pool, session.key) in self._sessions:
+            return False
+        self.drop(session)
+        session.pool = pool
+        self.touch(session)
+        return True
+
+    def newest_first(self) -> Iterator[Session]:
+        return reversed(self._sessions.values())
 
     def surplus(self) -> Session | None:
-        """Return a session to forget, None while there is room for all."""
+        """Return a session to forget, None while there is room for all; busy ones and the newest are passed over."""
         if len(self._sessions) <= self.limit:
             return None
-        for _, session in zip(range(SCAN), self._sessions.values(), strict=False):
-            if session.running == 0 and session.held == 0:
+        for _ in range(min(SCAN, len(self._sessions) - 1)):
+            session = next(iter(self._sessions.values()))
+            if not session.running and not session.held:
                 return session
+            self.touch(session)
         return None

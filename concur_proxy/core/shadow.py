@@ -1,87 +1,138 @@
 """A shadow of one engine's prefix cache: which sessions' contexts are still there.
 
-Engines evict least recently released blocks first, and never those of running requests. The shadow does the same in
-units of sessions. What engines report as cached corrects the one thing it cannot know, how much room there really is.
+Engines evict the blocks that were released longest ago first, and never those of running requests. The shadow does the
+same in units of sessions; shared prefixes are used all the time, stay, and count once. What engines report as cached
+corrects the one thing it cannot know, how much of the capacity there really is for our sessions.
 """
 
 from __future__ import annotations
 
-from concur_proxy.model import SessionKey
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from concur_proxy.core.sessions import Session
+from concur_proxy.core.shared import PrefixSizes, SharedTokens
 
 WARM = 0.5
 """A context is warm while more than this share of it is resident."""
 
 STEP = 0.02
-SLACK = (0.3, 1.2)
+LEAST_TRUST, MOST_TRUST = 0.3, 1.2
+BLOCK_TOKENS = 16
+"""The least that a context occupies; bounds the number of contexts by the capacity."""
+
+
+@dataclass(slots=True)
+class _Left:
+    """A context that nothing runs on: what there was, and what of it has not been evicted."""
+
+    whole: int
+    resident: int
+
+    @property
+    def is_warm(self) -> bool:
+        return self.resident > WARM * self.whole
 
 
 class Shadow:
-    """Tokens resident per session; ``capacity`` None: unknown, nothing is evicted and nothing is known to be warm."""
+    """Tokens resident per session, shared prefixes apart.
 
-    __slots__ = ("_idle", "_idle_tokens", "_pinned", "_pinned_tokens", "capacity", "trust")
+    Without a capacity nothing is known of contexts that nothing runs on, and none counts as warm. What a call has
+    turned cold is returned: the turns of those sessions may run elsewhere now.
+    """
 
-    def __init__(self, capacity: float | None = None) -> None:
-        self.capacity = capacity
+    __slots__ = ("_idle", "_pinned", "_shared", "_sizes", "_tokens", "capacity", "trust")
+
+    def __init__(self, sizes: PrefixSizes) -> None:
+        self.capacity: float | None = None
         self.trust = 1.0
         """Share of the capacity that seems to be there for our sessions."""
-        self._pinned: dict[SessionKey, list[float]] = {}
-        self._pinned_tokens = 0.0
-        self._idle: dict[SessionKey, float] = {}
-        self._idle_tokens = 0.0
+        self._sizes = sizes
+        self._pinned: dict[Session, int] = {}
+        self._idle: OrderedDict[Session, _Left] = OrderedDict()
+        self._shared = SharedTokens()
+        self._tokens = 0
 
-    def start(self, key: SessionKey, tokens: float) -> None:
-        """A turn starts to run; its context is resident and pinned from now on."""
-        self._idle_tokens -= self._idle.pop(key, 0.0)
-        self._pinned.setdefault(key, []).append(tokens)
-        self._pinned_tokens += tokens
-        self._evict()
+    def __len__(self) -> int:
+        return len(self._pinned) + len(self._idle)
 
-    def release(self, key: SessionKey, tokens: float, *, keep: bool) -> None:
-        """A turn has ended with a context of ``tokens``; ``keep``: the session may come back for it."""
-        running = self._pinned.get(key)
-        if not running:
-            return
-        self._pinned_tokens -= running.pop()
-        if not running:
-            del self._pinned[key]
-            if keep:
-                self._idle[key] = tokens
-                self._idle_tokens += tokens
-        self._evict()
+    @property
+    def tokens(self) -> int:
+        """What is resident, shared prefixes once."""
+        return self._tokens + self._shared.tokens
 
-    def forget(self, key: SessionKey) -> None:
-        self._idle_tokens -= self._idle.pop(key, 0.0)
+    def set_capacity(self, capacity: float | None) -> Sequence[Session]:
+        self.capacity = capacity
+        return self.flush() if capacity is None else self._evict()
 
-    def flush(self) -> None:
+    def start(self, session: Session, tokens: int) -> Sequence[Session]:
+        """A turn starts to run: ``tokens`` of context are resident and pinned from now on."""
+        left = self._idle.pop(session, None)
+        if left is not None:
+            self._tokens -= left.resident
+        elif session not in self._pinned:
+            self._shared.join(session.prefix_key, self._sizes.of(session.prefix_key))
+        self._pinned[session] = self._pinned.get(session, 0) + tokens
+        self._tokens += tokens
+        return self._evict()
+
+    def end(self, session: Session, pinned: int, left: int) -> Sequence[Session]:
+        """A turn that pinned ``pinned`` tokens has ended and leaves ``left`` behind, the newest of the cache."""
+        rest = self._pinned.pop(session) - pinned
+        self._tokens -= pinned
+        if rest > 0:
+            self._pinned[session] = rest
+        elif left > 0 and self.capacity is not None:
+            left = max(left, BLOCK_TOKENS)
+            self._idle[session] = _Left(left, left)
+            self._tokens += left
+        else:
+            self._shared.leave(session.prefix_key)
+        return self._evict()
+
+    def flush(self) -> Sequence[Session]:
         """The engine's cache is empty; running turns still hold theirs."""
+        lost = [session for session, left in self._idle.items() if left.is_warm]
+        for session, left in self._idle.items():
+            self._tokens -= left.resident
+            self._shared.leave(session.prefix_key)
         self._idle.clear()
-        self._idle_tokens = 0.0
+        return lost
 
-    def resident(self, key: SessionKey) -> float:
-        """Return the tokens of an idle session that are still there."""
-        return self._idle.get(key, 0.0)
-
-    def is_warm(self, key: SessionKey, footprint: float) -> bool:
+    def is_warm(self, session: Session) -> bool:
         """Tell whether more than half of a session's context is still there."""
-        if key in self._pinned:
-            return True
-        return self.capacity is not None and self._idle.get(key, 0.0) > WARM * footprint
+        left = self._idle.get(session)
+        return left.is_warm if left is not None else session in self._pinned
 
-    def correct(self, *, believed_warm: bool, was_warm: bool) -> None:
-        """Learn from a response how far to trust the capacity."""
-        if believed_warm != was_warm:
-            least, most = SLACK
-            self.trust = min(most, max(least, self.trust * (1.0 - STEP if believed_warm else 1.0 + STEP)))
+    def resident(self, session: Session) -> int:
+        """Return the tokens of a context that are still there; of running ones all."""
+        left = self._idle.get(session)
+        return left.resident if left is not None else self._pinned.get(session, 0)
 
-    def _evict(self) -> None:
-        if self.capacity is None:
-            return
-        excess = self._pinned_tokens + self._idle_tokens - self.capacity * self.trust
-        while excess > 0.0 and self._idle:
-            oldest = next(iter(self._idle))
-            taken = min(excess, self._idle[oldest])
-            self._idle[oldest] -= taken
-            self._idle_tokens -= taken
-            excess -= taken
-            if self._idle[oldest] <= 0.0:
-                del self._idle[oldest]
+    def resize_prefix(self, key: int, size: int) -> None:
+        self._shared.resize(key, size)
+
+    def correct(self, *, believed_warm: bool, found_warm: bool) -> None:
+        """Learn from an answer how far to trust the capacity: a step for each time that belief and finding differ."""
+        if believed_warm != found_warm:
+            step = 1.0 - STEP if believed_warm else 1.0 + STEP
+            self.trust = min(MOST_TRUST, max(LEAST_TRUST, self.trust * step))
+
+    def _evict(self) -> Sequence[Session]:
+        if self.capacity is None or self._tokens + self._shared.tokens <= self.capacity * self.trust:
+            return ()
+        cooled = []
+        while self._idle and (excess := math.ceil(self.tokens - self.capacity * self.trust)) > 0:
+            session, left = next(iter(self._idle.items()))
+            was_warm = left.is_warm
+            taken = min(excess, left.resident)
+            left.resident -= taken
+            self._tokens -= taken
+            if was_warm and not left.is_warm:
+                cooled.append(session)
+            if left.resident == 0:
+                del self._idle[session]
+                self._shared.leave(session.prefix_key)
+        return cooled

@@ -17,33 +17,34 @@ class ThinkTime:
 
     def add(self, seconds: float) -> None:
         self.count += 1
-        weight = max(0.1, 1.0 / self.count)
+        weight = 0.1 if self.count > 10 else 1.0 / self.count
         error = seconds - self.mean
         self.mean += weight * error
         self.deviation += weight * (abs(error) - self.deviation)
 
     def upper(self) -> float | None:
-        """Return what few think times exceed (mean + 4 mean deviations, as TCP's RTO does); None before the first."""
+        """Return what few think times exceed: mean + 4 mean deviations (RFC 6298's form). None before the first."""
         return None if self.count == 0 else self.mean + 4.0 * max(self.deviation, 0.25 * self.mean)
 
 
 class Mean:
-    """Exponentially weighted mean that starts as a plain mean."""
+    """Exponentially weighted mean; the samples of the beginning weigh alike, and replace ``value`` where it started."""
 
-    __slots__ = ("count", "floor", "value")
+    __slots__ = ("_first", "_floor", "count", "value")
 
     def __init__(self, value: float, *, floor: float = 0.02) -> None:
         self.value = value
         self.count = 0
-        self.floor = floor
+        self._floor = floor
+        self._first = 1.0 / floor
 
     def add(self, sample: float) -> None:
         self.count += 1
-        self.value += max(self.floor, 1.0 / self.count) * (sample - self.value)
+        self.value += (sample - self.value) * (self._floor if self.count > self._first else 1.0 / self.count)
 
 
 class Peak:
-    """The largest recent value: falls by e every ``horizon_s`` where nothing renews it."""
+    """The largest recent value: falls by a factor of e in ``horizon_s`` where nothing renews it."""
 
     __slots__ = ("_at", "_horizon_s", "_value")
 
@@ -52,8 +53,11 @@ class Peak:
         self._value = 0.0
         self._at = -math.inf
 
-    def see(self, value: float, *, now: float) -> float:
-        """Take in a value and return the peak."""
-        faded = self._value * math.exp(-max(0.0, now - self._at) / self._horizon_s) if self._value else 0.0
-        self._value, self._at = max(value, faded), now
-        return self._value
+    def see(self, value: float, *, now: float) -> None:
+        """Take in a value."""
+        if value >= self._value or value >= self.at(now):
+            self._value, self._at = value, now
+
+    def at(self, now: float) -> float:
+        """Return what is left of the peak."""
+        return self._value * math.exp(-max(0.0, now - self._at) / self._horizon_s) if self._value else 0.0

@@ -1,29 +1,76 @@
-"""What is due when. Entries are never taken out early: whoever is due decides whether it still matters."""
+"""What is due when: one alarm per item, kept in a heap with lazy deletion."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
+
+FEW = 64
+"""Dead entries that are not worth a clean-up."""
 
 
-class Timers:
-    """A heap of (time, item)."""
+class Sleeper(Protocol):
+    """Whatever has an alarm keeps its time, None for none; only ``Timers`` sets it."""
 
-    __slots__ = ("_heap", "_sequence")
+    wakes_at: float | None
+
+
+SleeperT = TypeVar("SleeperT", bound=Sleeper)
+
+
+class Timers(Generic[SleeperT]):
+    """An entry of the heap counts while its item still wants to be woken at that time."""
+
+    __slots__ = ("_dead", "_heap", "_sequence")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, object]] = []
+        self._heap: list[tuple[float, int, SleeperT]] = []
         self._sequence = 0
+        self._dead = 0
 
-    def add(self, at: float, item: object) -> None:
+    def __len__(self) -> int:
+        """Return the size of the heap, dead entries included: at most twice the alarms, and a few."""
+        return len(self._heap)
+
+    def set(self, item: SleeperT, at: float) -> None:
+        """Wake ``item`` at ``at`` and no more at the time it had before."""
+        if item.wakes_at == at:
+            return
+        self.clear(item)
+        item.wakes_at = at
         self._sequence += 1
         heapq.heappush(self._heap, (at, self._sequence, item))
 
-    def due(self, now: float) -> Iterator[object]:
-        """Take out and yield what is due."""
+    def clear(self, item: SleeperT) -> None:
+        if item.wakes_at is not None:
+            item.wakes_at = None
+            self._dead += 1
+            if self._dead > FEW and self._dead > len(self._heap) // 2:
+                self._clean_up()
+
+    def due(self, now: float) -> Iterator[SleeperT]:
+        """Take out and yield what is due; alarms set meanwhile, even for ``now``, are left to the next call."""
         last = self._sequence
-        while self._heap and self._heap[0][0] <= now and self._heap[0][1] <= last:
-            yield heapq.heappop(self._heap)[2]
+        while (at := self.next()) is not None and at <= now and self._heap[0][1] <= last:
+            item = heapq.heappop(self._heap)[2]
+            item.wakes_at = None
+            yield item
 
     def next(self) -> float | None:
+        """Return when the first alarm goes off."""
+        while self._heap and self._heap[0][2].wakes_at != self._heap[0][0]:
+            heapq.heappop(self._heap)
+            self._dead -= 1
         return self._heap[0][0] if self._heap else None
+
+    def _clean_up(self) -> None:
+        # An item set away from a time and back to it has two entries alike: the newest is kept.
+        newest = {(id(item), at): (at, sequence, item) for at, sequence, item in sorted(self._heap, key=_sequence_of)}
+        self._heap = [entry for entry in newest.values() if entry[2].wakes_at == entry[0]]
+        heapq.heapify(self._heap)
+        self._dead = 0
+
+
+def _sequence_of(entry: tuple[float, int, object]) -> int:
+    return entry[1]

@@ -1,0 +1,137 @@
+"""Giving places to sessions and taking them back: pauses, leases, reclaiming, relatives.
+
+A session's lease follows the think times seen: its own, else those of its backend. An answer with tool calls says that
+it will be back; a final answer that it may be done, unless it has gone on after one before; a failed or cancelled turn
+says nothing good.
+"""
+
+from __future__ import annotations
+
+from concur_proxy.core.backend import Backend
+from concur_proxy.core.policy import GatePolicy
+from concur_proxy.core.report import Counts
+from concur_proxy.core.sessions import Session, Turn
+from concur_proxy.core.timers import Timers
+from concur_proxy.model import FinishReason, Outcome
+
+STOP_LEASE = 0.5
+"""Share of the lease after a final answer."""
+
+
+class Places:
+    """Who is active. ``policy`` is the one in force."""
+
+    __slots__ = ("_counts", "_timers", "policy")
+
+    def __init__(self, policy: GatePolicy, counts: Counts, timers: Timers[Session | Turn]) -> None:
+        self.policy = policy
+        self._counts = counts
+        self._timers = timers
+
+    # riding a place
+
+    def ride(self, turn: Turn, backend: Backend) -> None:
+        """The turn rides its session's place on ``backend``; the session gets one, or moves, where it must."""
+        session = turn.session
+        if session.place is backend:
+            backend.set_busy(session)
+            backend.recharge(session, turn.tokens)
+            return
+        self.give_up(session)
+        if session.paused:
+            session.paused = False
+            self._counts.resumed += 1
+        session.borrower = None
+        backend.give_place(session, turn.tokens)
+
+    def promote(self, session: Session) -> None:
+        """The turn that rode the place has ended before a branch of its session: the branch rides it now."""
+        branch = session.running[0]
+        backend = branch.backend
+        assert backend is not None
+        backend.end_branch(branch)
+        if session.place is backend:
+            backend.recharge(session, branch.tokens)
+        else:
+            self.give_up(session)
+            backend.give_place(session, branch.tokens)
+
+    def rest(self, session: Session, outcome: Outcome, now: float) -> None:
+        """A session that waits for its agent now keeps its place for the time of its lease."""
+        assert session.place is not None
+        session.place.set_idle(session)
+        session.lease_until = now + self._lease_s(session, session.place, outcome)
+        if session.wakes_at is None or session.wakes_at > session.lease_until:
+            self._timers.set(session, session.lease_until)
+
+    def _lease_s(self, session: Session, backend: Backend, outcome: Outcome) -> float:
+        policy = self.policy
+        if outcome is not Outcome.COMPLETED:
+            return policy.lease_min_s
+        known = session.think or backend.think
+        upper = known.upper()
+        lease = policy.lease_max_s if upper is None else upper
+        if session.finish_reason is FinishReason.STOP and not session.goes_on_after_stop:
+            lease *= STOP_LEASE
+        return min(max(lease, policy.lease_min_s), policy.lease_max_s)
+
+    # taking places back
+
+    @staticmethod
+    def give_up(session: Session) -> None:
+        """Take the place away from a session that has one."""
+        if session.place is not None:
+            session.place.take_place(session)
+
+    def dismiss(self, session: Session) -> None:
+        """Nothing will come of the session any more."""
+        self.give_up(session)
+        self._timers.clear(session)
+
+    def pause(self, session: Session) -> None:
+        """Take an idle session's place: its next turn waits, ahead of new sessions."""
+        self.give_up(session)
+        session.paused = True
+        self._counts.paused += 1
+
+    def pause_surplus(self, backend: Backend) -> bool:
+        """Pause eagerly, where that is the policy: idle sessions over the window, longest idle first."""
+        if self.policy.pause != "eager" or self.policy.mode == "observe":
+            return False
+        some = False
+        while backend.is_over and backend.idle:
+            self.pause(next(iter(backend.idle)))
+            some = True
+        return some
+
+    def reclaim(self, backend: Backend, charge: int, *, now: float) -> bool:
+        """Free the longest idle places of a starved engine until ``charge`` fits; none where that would not do.
+
+        An engine that runs nothing is emptied for a session larger than its window, which then runs alone.
+        """
+        if not backend.idle or not backend.is_starved(now):
+            return False
+        if backend.running and not backend.fits(charge - backend.idle_load):
+            return False
+        while backend.idle and not backend.fits(charge):
+            self.pause(next(iter(backend.idle)))
+            self._counts.reclaimed += 1
+        return True
+
+    def inherit(self, donor: Session, heir: Session, backend: Backend, charge: int) -> bool:
+        """Take the idle place of a relative for ``heir``, if ``charge`` fits in its stead."""
+        if donor.place is not backend or donor.running or not backend.fits(charge - backend.charge(donor.charged)):
+            return False
+        self.pause(donor)
+        donor.borrower = heir
+        return True
+
+    def alarm(self, session: Session, now: float) -> None:
+        """End the lease of an idle session where it is over; it may have been renewed since the alarm was set."""
+        if not session.idle:
+            return
+        if session.lease_until > now:
+            self._timers.set(session, session.lease_until)
+        else:
+            self.give_up(session)
+            self._counts.leases_expired += 1

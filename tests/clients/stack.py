@@ -69,7 +69,7 @@ def ended(pid: int) -> bool:
 
 
 class ProxyProcess:
-    """``concur-proxy serve`` on a free port, ready when entered; the test fails when it ends with another ``status``."""
+    """``concur-proxy serve`` on a free port, ready when entered. To end with another status fails the test."""
 
     def __init__(
         self,

@@ -90,7 +90,7 @@ def test_events_have_the_same_fields_through_the_proxy(
 def test_asking_for_usage_on_the_clients_behalf_costs_the_fingerprint_alone(
     both: tuple[httpx.Client, httpx.Client],
 ) -> None:
-    """The engine moves ``system_fingerprint`` from the last event to the usage event, which the proxy takes out again."""
+    """The engine moves ``system_fingerprint`` from the last event to the usage event, which the proxy takes out."""
     direct, proxied = (fields(events(http, "/v1/chat/completions", CHAT)) for http in both)
     assert proxied[:2] == direct[:2]
     assert proxied[2] == [name for name in direct[2] if name != "system_fingerprint"]

@@ -12,7 +12,8 @@ from tests.clients.stack import children, ended
 
 PATIENCE_S = 20.0
 WAITS = "import signal; print('ready', flush=True); signal.pause()"
-DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + WAITS
+IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+DEAF = WAITS.replace("import signal;", IGNORES_SIGTERM)
 LEAVES_A_WORKER = (
     "import subprocess, sys; "
     f"worker = subprocess.Popen([sys.executable, '-c', {WAITS!r}], stdout=subprocess.PIPE); "
@@ -52,9 +53,7 @@ def test_a_program_that_will_not_go_is_killed_after_the_grace_time() -> None:
         assert process.wait(PATIENCE_S) == 128 + signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    "code", [LEAVES_A_WORKER, LEAVES_A_WORKER.replace("import signal;", DEAF[: DEAF.rindex("print")])]
-)
+@pytest.mark.parametrize("code", [LEAVES_A_WORKER, LEAVES_A_WORKER.replace("import signal;", IGNORES_SIGTERM)])
 def test_what_a_program_leaves_behind_ends_with_it(code: str) -> None:
     with guarded(code, grace_s=0.1) as process:
         assert process.stdout is not None
@@ -62,6 +61,17 @@ def test_what_a_program_leaves_behind_ends_with_it(code: str) -> None:
         assert process.wait(PATIENCE_S) == 0
         with pytest.raises(ProcessLookupError):
             os.kill(worker, 0)
+
+
+def test_orphans_become_the_wardens_so_that_it_sees_their_end() -> None:
+    code = LEAVES_A_WORKER.replace("print(worker.pid", "import os; print(os.getpid(), worker.pid")
+    with guarded(code.replace("import signal;", IGNORES_SIGTERM)) as process:
+        assert process.stdout is not None
+        program, worker = (int(pid) for pid in process.stdout.readline().split())
+        assert ended(program)
+        assert children(process.pid)[-1] == worker
+        os.kill(worker, signal.SIGKILL)
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_the_program_ends_when_the_warden_is_killed() -> None:

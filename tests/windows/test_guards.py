@@ -1,0 +1,151 @@
+"""Each guard alone."""
+
+import math
+
+import pytest
+
+from concur_proxy.windows.base import Unit, Verdict
+from concur_proxy.windows.guards import (
+    CutOnRejection,
+    GrowWhileBound,
+    OneCutPerDrain,
+    StopAtPreemption,
+    WithinSlew,
+)
+from tests.windows.cases import signals, view
+
+FREE = {"bound": False, "held": 0}
+
+
+def ask(guard, verdict, *, now=0.0, told=None, **seen):
+    return guard.guard(Verdict(verdict, "law"), signals(**told or {}), view(**seen), now=now)
+
+
+# growth
+
+
+@pytest.mark.parametrize(
+    ("seen", "window"), [(FREE, 16), ({"bound": True, "held": 0}, 20), ({"bound": False, "held": 1}, 20)]
+)
+def test_growth_needs_somebody_who_waits(seen, window):
+    assert ask(GrowWhileBound(), 20.0, **seen).window == window
+
+
+def test_a_cut_does_not():
+    assert ask(GrowWhileBound(), 8.0, **FREE) == Verdict(8.0, "law")
+
+
+@pytest.mark.parametrize(("window", "left"), [(20.0, 16.0), (16.0, 16.0), (8.0, 8.0)])
+def test_a_preemption_stops_growth_and_is_hard(window, left):
+    verdict = ask(StopAtPreemption(), window, told={"preemptions": 2.0})
+    assert (verdict.window, verdict.hard) == (left, True)
+
+
+@pytest.mark.parametrize("preemptions", [None, 0.0])
+def test_no_preemption_changes_nothing(preemptions):
+    assert ask(StopAtPreemption(), 20.0, told={"preemptions": preemptions}) == Verdict(20.0, "law")
+
+
+# one cut per drain
+
+
+def test_a_second_cut_waits_until_the_first_has_drained():
+    guard = OneCutPerDrain(Unit.SESSIONS)
+    assert ask(guard, 8.0, now=0.0, active=16).window == 8
+    for now in range(1, 11):
+        assert ask(guard, 4.0, now=float(now), window=8.0, active=16 if now < 10 else 8).window == 8
+    assert ask(guard, 4.0, now=13.9, window=8.0).window == 8
+    assert ask(guard, 4.0, now=14.0, window=8.0).window == 4
+
+
+def test_warm_sessions_that_stay_over_the_window_put_it_off_for_a_while_only():
+    guard = OneCutPerDrain(Unit.SESSIONS)
+    ask(guard, 8.0, active=16)
+    windows = [ask(guard, 4.0, now=float(now), window=8.0, active=16).window for now in range(1, 31)]
+    assert windows == [8] * 29 + [4]
+
+
+def test_growth_passes_while_a_cut_drains():
+    guard = OneCutPerDrain(Unit.SESSIONS)
+    ask(guard, 8.0)
+    assert ask(guard, 10.0, now=1.0, window=8.0, active=16) == Verdict(10.0, "law")
+
+
+def test_what_is_over_a_window_that_was_never_cut_puts_nothing_off():
+    assert ask(OneCutPerDrain(Unit.SESSIONS), 8.0, active=100).window == 8
+
+
+def test_a_window_of_tokens_drains_in_tokens():
+    guard = OneCutPerDrain(Unit.TOKENS)
+    ask(guard, 8000.0, window=16000.0)
+    for now in range(1, 11):
+        ask(guard, 8000.0, now=float(now), window=8000.0, active=4, footprint_tokens=9000.0)
+    assert ask(guard, 4000.0, now=11.0, window=8000.0, footprint_tokens=9000.0).window == 8000
+    assert ask(guard, 4000.0, now=16.0, window=8000.0, footprint_tokens=7000.0).window == 4000
+
+
+# refusals
+
+REFUSED = {"rejections": 1.0}
+UNREFUSED = {"rejections": 0.0}
+
+
+@pytest.mark.parametrize(("running", "window"), [(10, 9.0), (16, 14.4), (20, 14.4), (1, 0.9), (0, 0.9)])
+def test_a_refusal_cuts_below_what_runs(running, window):
+    verdict = ask(CutOnRejection(Unit.SESSIONS), 20.0, told=REFUSED, running=running)
+    assert verdict.window == pytest.approx(window)
+    assert verdict.hard
+
+
+def test_a_deeper_cut_of_the_law_is_kept():
+    assert ask(CutOnRejection(Unit.SESSIONS), 8.0, told=REFUSED, running=16).window == 7.2
+
+
+def test_an_unbounded_window_is_cut_too():
+    assert ask(CutOnRejection(Unit.SESSIONS), math.inf, told=REFUSED, window=math.inf, running=10).window == 9
+
+
+def test_a_window_of_tokens_is_cut_below_the_tokens_in_use():
+    verdict = ask(CutOnRejection(Unit.TOKENS), 20000.0, told=REFUSED, window=16000.0, footprint_tokens=10000.0)
+    assert verdict.window == 9000
+
+
+@pytest.mark.parametrize("rejections", [None, 0.0])
+def test_no_refusal_changes_nothing(rejections):
+    assert ask(CutOnRejection(Unit.SESSIONS), 20.0, told={"rejections": rejections}) == Verdict(20.0, "law")
+
+
+def test_the_limit_is_hard_and_does_not_grow_for_a_while():
+    guard = CutOnRejection(Unit.SESSIONS)
+    ask(guard, 16.0, told=REFUSED, running=10)
+    verdict = ask(guard, 11.0, now=4.9, window=9.0, told=UNREFUSED)
+    assert (verdict.window, verdict.hard) == (9.0, True)
+    assert ask(guard, 4.0, now=4.9, window=9.0, told=UNREFUSED).window == 4.0
+    assert ask(guard, 11.0, now=5.0, window=9.0, told=UNREFUSED) == Verdict(11.0, "law")
+
+
+def test_refusals_that_go_on_cut_once_the_last_cut_has_drained():
+    guard = CutOnRejection(Unit.SESSIONS)
+    ask(guard, 16.0, told=REFUSED, running=10)
+    for tenth in range(1, 40):
+        verdict = ask(guard, 9.0, now=tenth / 10, window=9.0, told=REFUSED, running=10 if tenth < 20 else 9)
+        assert (verdict.window, verdict.hard) == (9.0, True)
+    assert ask(guard, 9.0, now=6.8, window=9.0, told=REFUSED, running=9).window == 9.0
+    assert ask(guard, 9.0, now=6.9, window=9.0, told=REFUSED, running=9).window == pytest.approx(8.1)
+
+
+# slew
+
+
+@pytest.mark.parametrize(("window", "left"), [(1000.0, 64.0), (64.0, 64.0), (20.0, 20.0), (4.0, 4.0), (1.0, 4.0)])
+def test_no_step_is_larger_than_a_factor(window, left):
+    assert ask(WithinSlew(), window).window == left
+
+
+def test_a_hard_verdict_stays_hard():
+    assert WithinSlew().guard(Verdict(1.0, "law", hard=True), signals(), view(), now=0.0).hard
+
+
+@pytest.mark.parametrize(("before", "after"), [(math.inf, 10.0), (10.0, math.inf)])
+def test_there_is_no_factor_to_infinity(before, after):
+    assert ask(WithinSlew(), after, window=before).window == after

@@ -139,6 +139,7 @@ class _Connection(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._early = True
+        self._in_body = False
 
     async def exchange(self, message: bytes, on_data: Listener | None) -> Reply:
         if self.closed:
@@ -174,7 +175,7 @@ class _Connection(asyncio.Protocol):
     def eof_received(self) -> None:
         """An answer without a length ends with its connection."""
         framed = "content-length" in self._headers or "transfer-encoding" in self._headers
-        if self._headers and not framed:
+        if self._in_body and not framed:
             self.on_message_complete()
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -184,19 +185,21 @@ class _Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
+    def on_headers_complete(self) -> None:
+        self._in_body = self._parser.get_status_code() >= 200
+
     def on_body(self, data: bytes) -> None:
         self._body.append(data)
         if self._on_data is not None:
             self._on_data(data)
 
     def on_message_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status < 200:  # "100 Continue" and its like come before the answer
+        if not self._in_body:  # "100 Continue" and its like come before the answer
             self._headers.clear()
             return
         self.reusable = self._parser.should_keep_alive() and not self.closed
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result(Reply(status, self._headers, b"".join(self._body)))
+            self._answer.set_result(Reply(self._parser.get_status_code(), self._headers, b"".join(self._body)))
 
     def _fail(self, error: OSError) -> None:
         if self._answer is not None and not self._answer.done():

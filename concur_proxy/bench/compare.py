@@ -14,6 +14,7 @@ from rich.console import Console
 from concur_proxy.bench.engine_stats import EngineStats
 from concur_proxy.bench.pairs import Ratio, ratio
 from concur_proxy.bench.player import PlayOptions, play
+from concur_proxy.bench.proxy_process import ProxyProcess
 from concur_proxy.bench.report import Progress, Report
 from concur_proxy.bench.tables import comparison_table, progress_text
 from concur_proxy.errors import ConfigError
@@ -22,18 +23,27 @@ from concur_proxy.sim.workload import SessionScript
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One way to an engine."""
+    """One way to an engine: by a URL, or through a proxy of our own that lives for each run anew.
+
+    A proxy that also stands there during the other runs would start its own with a window that their load has cut.
+    """
 
     label: str
-    url: str
+    url: str | None
     engine_url: str | None = None
     """The engine itself, for its counters and to empty its cache before each run; None: neither."""
+    proxy_flags: tuple[str, ...] = ()
+    """Flags of ``concur-proxy serve`` for the proxy of our own."""
 
     @classmethod
     def parse(cls, text: str, *, engine_url: str | None = None) -> Target:
         """Read ``LABEL=URL``, or a URL that is its own label."""
         label, equals, url = text.partition("=")
         return cls(label, url, engine_url) if equals and "://" not in label else cls(text, text, engine_url)
+
+    @classmethod
+    def own_proxy(cls, label: str, engine_url: str, *flags: str) -> Target:
+        return cls(label, None, engine_url, flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +109,17 @@ async def run_once(
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Report:
     """Play the workload by one way, with the engine's own counters read around it."""
-    if target.engine_url is None:
-        return await play(target.url, scripts, options.play, on_progress=on_progress)
     async with AsyncExitStack() as stack:
-        stats = EngineStats(target.engine_url)
-        stack.push_async_callback(stats.aclose)
-        if options.reset_cache:
-            await stats.reset_cache()
-        await stats.begin()
-        report = await play(target.url, scripts, options.play, on_progress=on_progress)
-        spent = await stats.end()
-        return report.with_engine(
-            cached_tokens=spent.prefix_hits, looked_up_tokens=spent.prefix_queries, preemptions=spent.preemptions
-        )
+        stats = None
+        if target.engine_url is not None:
+            stats = EngineStats(target.engine_url)
+            stack.push_async_callback(stats.aclose)
+            if options.reset_cache:
+                await stats.reset_cache()
+            await stats.begin()
+        url = target.url or stack.enter_context(ProxyProcess(str(target.engine_url), *target.proxy_flags)).url
+        report = await play(url, scripts, options.play, on_progress=on_progress)
+        return report if stats is None else report.with_engine(await stats.end())
 
 
 def run_compare(

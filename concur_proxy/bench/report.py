@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from concur_proxy.bench.engine_stats import EngineDelta
 from concur_proxy.model import Usage
 
 ROUNDING_TOKENS = 32
@@ -78,19 +79,16 @@ class Report:
     def as_json(self) -> dict[str, object]:
         return asdict(self)
 
-    def with_engine(
-        self, *, cached_tokens: float | None, looked_up_tokens: float | None, preemptions: float | None
-    ) -> Report:
+    def with_engine(self, spent: EngineDelta) -> Report:
         """Fill in from the engine's own counters what the answers did not tell."""
-        if self.cached_tokens is not None or cached_tokens is None or not looked_up_tokens:
-            return replace(self, preemptions=preemptions)
-        missed = looked_up_tokens - cached_tokens
+        report = replace(self, preemptions=spent.preemptions)
+        if self.cached_tokens is not None or spent.prefix_hits is None or not spent.prefix_queries:
+            return report
         return replace(
-            self,
-            preemptions=preemptions,
-            cached_tokens=round(cached_tokens),
-            hit_rate=cached_tokens / looked_up_tokens,
-            recomputed_tokens=max(0, round(missed - self.new_tokens)),
+            report,
+            cached_tokens=round(spent.prefix_hits),
+            hit_rate=hit_rate(spent.prefix_hits, spent.prefix_queries),
+            recomputed_tokens=max(0, round(spent.prefix_queries - spent.prefix_hits - self.new_tokens)),
         )
 
 

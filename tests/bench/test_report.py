@@ -1,0 +1,98 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from concur_proxy.bench.engine_stats import EngineDelta
+from concur_proxy.bench.report import ROUNDING_TOKENS, Tally, quantile
+from concur_proxy.model import Usage
+
+
+def answered(tally, usage, reusable=0, duration_s=1.0, ttft_s=None):
+    tally.answered(usage, reusable=reusable, duration_s=duration_s, ttft_s=ttft_s)
+
+
+def test_a_run_in_figures():
+    tally = Tally(sessions=2, turns=4)
+    answered(tally, Usage(1000, 50, 0), duration_s=2.0, ttft_s=0.5)
+    answered(tally, Usage(1500, 50, 1040), reusable=1050, duration_s=1.0, ttft_s=0.1)
+    answered(tally, Usage(2000, 100, 500), reusable=1550, duration_s=4.0, ttft_s=0.2)
+    tally.failed("status 400: no")
+    tally.retried()
+    tally.session_ended("a", 9.0, completed=True)
+    tally.session_ended("b", 1.0, completed=False)
+    report = tally.report(10.0)
+    assert (report.turns, report.errors, report.retries) == (3, 1, 1)
+    assert (report.prompt_tokens, report.output_tokens, report.cached_tokens) == (4500, 200, 1540)
+    assert report.new_tokens == 1000 + 450 + 450
+    assert report.output_tokens_per_s == 20.0
+    assert report.hit_rate == pytest.approx(1540 / 4500)
+    assert report.recomputed_tokens == 1050  # the ten tokens missing in the second turn are rounding to blocks
+    assert (report.turn_p50_s, report.turn_p95_s, report.ttft_p50_s, report.ttft_p95_s) == (2.0, 4.0, 0.2, 0.5)
+    assert report.session_s == {"a": 9.0}
+    assert report.problems == {"status 400: no": 1}
+    assert json.loads(json.dumps(report.as_json()))["wall_s"] == 10.0
+
+
+def test_a_shortfall_of_less_than_two_blocks_is_rounding():
+    tally = Tally(1, 2)
+    answered(tally, Usage(2000, 1, 1000), reusable=1000 + ROUNDING_TOKENS)
+    assert tally.report(1.0).recomputed_tokens == 0
+    answered(tally, Usage(2000, 1, 1000), reusable=1001 + ROUNDING_TOKENS)
+    assert tally.report(1.0).recomputed_tokens == ROUNDING_TOKENS + 1
+
+
+def test_what_answers_do_not_tell_is_unknown():
+    tally = Tally(1, 2)
+    answered(tally, Usage(1000, 50, None))
+    answered(tally, None)
+    report = tally.report(1.0)
+    assert (report.turns, report.cached_tokens, report.hit_rate, report.recomputed_tokens) == (2, None, None, None)
+    assert (report.preemptions, report.ttft_p50_s) == (None, None)
+
+
+def test_the_engine_tells_what_the_answers_do_not():
+    tally = Tally(1, 2)
+    answered(tally, Usage(1000, 50, None))
+    answered(tally, Usage(1500, 50, None), reusable=1050)
+    report = tally.report(1.0).with_engine(EngineDelta(prefix_hits=400, prefix_queries=2500, preemptions=3))
+    assert (report.cached_tokens, report.hit_rate, report.preemptions) == (400, 0.16, 3)
+    assert report.recomputed_tokens == 2500 - 400 - 1450
+
+
+def test_answers_that_tell_go_before_the_engine():
+    tally = Tally(1, 1)
+    answered(tally, Usage(1000, 50, 100))
+    report = tally.report(1.0).with_engine(EngineDelta(prefix_hits=400, prefix_queries=2500, preemptions=3))
+    assert (report.cached_tokens, report.preemptions) == (100, 3)
+    silent = Tally(1, 1).report(1.0).with_engine(EngineDelta())
+    assert silent.hit_rate is None
+
+
+def test_progress_counts_who_does_what():
+    tally = Tally(sessions=2, turns=4)
+    tally.sent()
+    tally.sent()
+    tally.returned()
+    tally.thinks()
+    progress = tally.progress(2.0)
+    assert (progress.active, progress.thinking, progress.turns, progress.sessions) == (1, 1, 4, 2)
+    assert progress.hit_rate is None
+    assert progress.output_tokens_per_s == 0
+    tally.thought()
+    answered(tally, Usage(10, 4, 5))
+    assert (tally.progress(2.0).thinking, tally.progress(2.0).hit_rate) == (0, 0.5)
+    assert tally.progress(2.0).output_tokens_per_s == 2.0
+
+
+@given(st.lists(st.floats(0, 100), min_size=1), st.floats(0.01, 1))
+def test_a_quantile_is_the_smallest_value_that_covers_its_share(values, share):
+    found = quantile(values, share)
+    assert sum(value <= found for value in values) >= share * len(values) - 1e-9
+    below = [value for value in values if value < found]
+    assert len(below) < share * len(values)
+
+
+def test_quantiles_of_nothing():
+    assert quantile([], 0.5) is None

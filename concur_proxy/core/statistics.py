@@ -17,6 +17,9 @@ class ThinkTime:
 
     def add(self, seconds: float) -> None:
         self.count += 1
+        if self.count == 1:
+            self.mean, self.deviation = seconds, 0.5 * seconds
+            return
         weight = 0.1 if self.count > 10 else 1.0 / self.count
         error = seconds - self.mean
         self.mean += weight * error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
 
-from concur_proxy.gateway.headers import Framing, HeaderList, ResponseHead, name_of
+from concur_proxy.gateway.headers import NAMES, Framing, HeaderList, ResponseHead
 
 if TYPE_CHECKING:
     from concur_proxy.gateway.upstream import UpstreamCall, UpstreamPool
@@ -233,7 +233,7 @@ class UpstreamConnection(asyncio.Protocol):
         if reusable:
             self._pool.release(self)
         else:
-            self.transport.close()
+            self.transport.abort()
 
     def _fail(self, failure: Failure, detail: str) -> None:
         call, self.call = self.call, None
@@ -285,7 +285,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         self._heads_seen += 1
         status = self._parser.get_status_code()
-        values = {name_of(name).lower: value for name, value in self.headers}
+        values = {NAMES[name].lower: value for name, value in self.headers}
         head = ResponseHead(status, self._reason, self.headers, values, self._framing(status, values))
         self.headers = []
         call = self.call

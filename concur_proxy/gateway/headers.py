@@ -45,31 +45,33 @@ class Framing(enum.Enum):
 class Name:
     """A header name in one spelling, and what becomes of it."""
 
-    __slots__ = ("forwarded", "lower", "text")
+    __slots__ = ("forwarded", "lower", "returned", "text")
 
     def __init__(self, raw: bytes) -> None:
         self.lower = raw.lower()
         self.text = self.lower.decode("latin-1")
         self.forwarded = not (self.lower in REQUEST_DROPPED or self.lower in FORWARDED or self.lower.startswith(OURS))
         """Goes to the engine as it is."""
+        self.returned = not (self.lower in HOP_BY_HOP or self.lower.startswith(OURS))
+        """Goes to the client as it is."""
 
 
-_names: dict[bytes, Name] = {}
+class Names(dict[bytes, Name]):
+    """What is known of each spelling. Clients choose names, so only so many are remembered."""
 
-
-def name_of(raw: bytes) -> Name:
-    """Return what is known of a name. Clients choose names, so only so many are remembered."""
-    name = _names.get(raw)
-    if name is None:
+    def __missing__(self, raw: bytes) -> Name:
         name = Name(raw)
-        if len(_names) < MAX_SPELLINGS:
-            _names[raw] = name
-    return name
+        if len(self) < MAX_SPELLINGS:
+            self[raw] = name
+        return name
+
+
+NAMES = Names()
 
 
 def lowered(headers: HeaderList) -> dict[str, str]:
     """Return values by lower-case name, of several the last: for those who only read."""
-    return {name_of(name).text: value.decode("latin-1") for name, value in headers}
+    return {NAMES[name].text: value.decode("latin-1") for name, value in headers}
 
 
 @dataclass(slots=True)
@@ -102,7 +104,7 @@ def nominated(headers: HeaderList) -> set[bytes]:
     """Return the header names that ``Connection`` declares to be for this hop only."""
     names: set[bytes] = set()
     for name, value in headers:
-        if name_of(name).lower == b"connection" and value not in PLAIN_CONNECTION:
+        if NAMES[name].lower == b"connection" and value not in PLAIN_CONNECTION:
             names.update(token.strip().lower() for token in value.split(b","))
     return names
 
@@ -115,7 +117,7 @@ def request_lines(headers: HeaderList, known: dict[str, str], origin: Origin, *,
     dropped = nominated(headers) if "connection" in known else ()
     parts: Parts = []
     for raw, value in headers:
-        name = name_of(raw)
+        name = NAMES[raw]
         if not name.forwarded or (dropped and name.lower in dropped):
             continue
         if not (identity_only and name.lower == b"accept-encoding"):
@@ -141,7 +143,7 @@ def _chain(headers: HeaderList, known: dict[str, str], origin: Origin) -> bytes:
     """Return the addresses that a request came by, ours being the last to add one."""
     if "x-forwarded-for" not in known:
         return origin.peer
-    before = [value for name, value in headers if name_of(name).lower == b"x-forwarded-for"]
+    before = [value for name, value in headers if NAMES[name].lower == b"x-forwarded-for"]
     return b", ".join([*before, origin.peer] if origin.peer else before)
 
 
@@ -150,10 +152,10 @@ def response_lines(head: ResponseHead, *, with_length: bool) -> Parts:
     dropped = nominated(head.headers) if b"connection" in head.values else ()
     parts: Parts = [b"HTTP/1.1 %d %b\r\n" % (head.status, head.reason)]
     for raw, value in head.headers:
-        key = name_of(raw).lower
-        if key in HOP_BY_HOP or key in dropped or key.startswith(OURS):
+        name = NAMES[raw]
+        if not name.returned or (dropped and name.lower in dropped):
             continue
-        if key != b"content-length" or with_length:
+        if with_length or name.lower != b"content-length":
             parts += (raw, b": ", value, b"\r\n")
     return parts
 

@@ -26,7 +26,7 @@ from concur_proxy.model import BackendEvent, BackendId, PoolId
 from concur_proxy.windows.base import Unit
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-PATIENCE_S = 5
+PATIENCE_S = 15
 POOL = PoolId("default")
 CHAT = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 STREAMED = b'{"model":"m","stream":true,"messages":[]}'
@@ -36,7 +36,7 @@ def run(coroutine, loop="uvloop"):
     """Run to the end, within a time limit that only a hang reaches."""
 
     async def limited():
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             await coroutine
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:

@@ -1,6 +1,5 @@
 """A proxy process for tests of its end: prints its port, serves until it is told to stop."""
 
-import asyncio
 import socket
 import sys
 

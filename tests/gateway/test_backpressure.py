@@ -5,15 +5,30 @@ import socket
 
 import pytest
 
-from tests.gateway.harness import Engine, Proxy, request, run, until
+from concur_proxy.config import UpstreamSettings
+from tests.gateway.harness import Engine, Proxy, ok, request, run, until
 
 PIECE = b"x" * 65536
 ENOUGH = 400
 """Pieces that no buffer on the way can hold."""
 
 
-def buffered(transport):
-    return transport.get_write_buffer_size()
+async def narrow_connection(proxy):
+    """Return the proxy's side of the one connection, for which little is buffered."""
+    await until(lambda: proxy.state.connections)
+    (connection,) = proxy.state.connections
+    connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    connection.transport.set_write_buffer_limits(high=0)
+    return connection
+
+
+async def settled(count):
+    """Let the loop turn until a count stays."""
+    before = -1
+    while before != count():
+        before = count()
+        for _ in range(200):
+            await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("framing", ["chunks", "length", "close"])
@@ -43,13 +58,9 @@ def test_a_client_that_does_not_read_stops_the_engine(framing, loop):
             await loop_.sock_sendall(sock, request())
             (connection,) = await connections(proxy)
             await until(lambda: connection.flow is not None and connection.flow.write_paused)
-            before = -1
-            while before != sent:
-                before = sent
-                for _ in range(200):
-                    await asyncio.sleep(0)
+            await settled(lambda: sent)
             assert sent < ENOUGH // 2
-            assert buffered(connection.transport) < 8 * len(PIECE)
+            assert connection.transport.get_write_buffer_size() < 8 * len(PIECE)
             received = 0
             while received < ENOUGH * len(PIECE):
                 received += len(await loop_.sock_recv(sock, 1 << 20))
@@ -63,13 +74,14 @@ def test_a_client_that_does_not_read_stops_the_engine(framing, loop):
     run(main(), loop)
 
 
-def test_the_next_answer_waits_too_while_the_client_has_not_read_the_last():
+def test_the_next_answer_waits_too_while_the_client_has_not_read_the_last(loop):
     sent = [0, 0]
 
     async def floods(_seen, wire):
         number = len(engine.seen) - 1
-        await wire.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (ENOUGH * len(PIECE)))
-        for _ in range(ENOUGH):
+        pieces = (18, ENOUGH)[number]
+        await wire.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (pieces * len(PIECE)))
+        for _ in range(pieces):
             await wire.send(PIECE)
             sent[number] += 1
 
@@ -77,22 +89,62 @@ def test_the_next_answer_waits_too_while_the_client_has_not_read_the_last():
         nonlocal engine
         async with Engine(floods) as engine, Proxy((engine,)) as proxy:
             client = await proxy.client()
+            await narrow_connection(proxy)
             await client.send(request() + request())
-            await client.reader.readuntil(b"\r\n\r\n")
-            await client.reader.readexactly(ENOUGH * len(PIECE) - 1000)
+            while not proxy.turns:  # until the proxy has the whole first answer, of which much is not written yet
+                await client.reader.read(4096)
+                await asyncio.sleep(0)
             await until(lambda: sent[1])
-            before = -1
-            while before != sent[1]:
-                before = sent[1]
-                for _ in range(200):
-                    await asyncio.sleep(0)
+            await settled(lambda: sent[1])
             assert sent[1] < ENOUGH // 2
-            await client.reader.readexactly(1000)
-            assert len((await client.answer()).body) == ENOUGH * len(PIECE)
-            await client.close()
+            client.leave()
+            await until(lambda: proxy.idle() and not engine.open)
 
     engine = None
-    run(main())
+    run(main(), loop)
+
+
+def test_a_connection_that_had_to_wait_serves_the_next_call(loop):
+    async def answers(_seen, wire):
+        await wire.send(ok(PIECE * 18 if len(engine.seen) == 1 else b"small"))
+
+    async def main():
+        nonlocal engine
+        async with Engine(answers) as engine, Proxy((engine,)) as proxy:
+            client = await proxy.client()
+            connection = await narrow_connection(proxy)
+            proxy.handler.on_turn = lambda _turn: paused.append(connection.flow.write_paused)
+            await client.send(request() + request())
+            while not paused:
+                await client.reader.read(4096)
+                await asyncio.sleep(0)
+            await until(lambda: len(paused) == 2)
+            assert paused[0]
+            assert (await proxy.ask()).body == b"small"
+            assert engine.connections == 1
+            client.leave()
+
+    engine, paused = None, []
+    run(main(), loop)
+
+
+def test_silence_counts_only_while_we_listen(loop):
+    async def answers(_seen, wire):
+        await wire.send(ok(PIECE * ENOUGH))
+
+    async def main():
+        async with Engine(answers) as engine, Proxy((engine,), upstream=UpstreamSettings(idle_timeout_s=0.03)) as proxy:
+            client = await proxy.client()
+            await client.send(request())
+            await until(lambda: proxy.state.connections)
+            (connection,) = proxy.state.connections
+            await until(lambda: connection.flow.write_paused)
+            end = asyncio.get_running_loop().time() + 0.1
+            await until(lambda: asyncio.get_running_loop().time() > end)
+            assert (await client.answer()).whole
+            await client.close()
+
+    run(main(), loop)
 
 
 def test_a_client_that_leaves_without_reading_frees_the_engine(loop):

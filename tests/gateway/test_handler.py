@@ -276,9 +276,10 @@ def test_a_broken_answer_to_http_1_0_is_a_reset():
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
         b"HTTP/1.1 200 OK\nx: 1\n\n",
+        b"\r\n\r\n" + chunked(b"abc"),
         b"HTTP/1.1 200 OK\r\nx: " + b"x" * (1 << 19),
     ],
-    ids=["garbage", "both framings", "other coding", "upgrade", "bare line feeds", "endless head"],
+    ids=["garbage", "both framings", "other coding", "upgrade", "bare line feeds", "blank lines first", "endless head"],
 )
 def test_an_answer_that_is_not_http_is_a_502(raw):
     async def script(_seen, wire):
@@ -418,10 +419,12 @@ def test_a_response_is_asked_for_where_it_was_made():
         await wire.send(ok(b'{"id":"resp_%d","object":"response"}' % len(made)))
         made.append(1)
 
-    async def test(proxy, first, second):
-        for _ in range(6):
+    async def test(proxy, *_engines):
+        for home in (BackendId("b0"), BackendId("b1")):
+            other = BackendId("b0") if home == "b1" else BackendId("b1")
+            proxy.dispatcher.backend_event(other, BackendEvent.DRAINING)
             answer = await proxy.ask(path=b"/v1/responses")
-            home = answer.value(b"x-concur-backend")
+            proxy.dispatcher.backend_event(other, BackendEvent.UP)
             name = json.loads(answer.body)["id"].encode()
             for path, method, body in (
                 (b"/v1/responses/" + name, b"GET", b""),
@@ -429,10 +432,41 @@ def test_a_response_is_asked_for_where_it_was_made():
                 (b"/v1/responses", b"POST", b'{"previous_response_id":"%b"}' % name),
             ):
                 again = await proxy.ask(body, path=path, method=method)
-                assert again.value(b"x-concur-backend") == home
+                assert again.value(b"x-concur-backend") == home.encode()
+            proxy.dispatcher.backend_event(home, BackendEvent.LOST)
+            elsewhere = await proxy.ask(b"", path=b"/v1/responses/" + name, method=b"GET")
+            assert elsewhere.value(b"x-concur-backend") == other.encode()
+            proxy.dispatcher.backend_event(home, BackendEvent.UP)
 
     made = []
     scenario(test, makes, makes)
+
+
+def test_a_streamed_response_is_known_while_it_streams():
+    async def streams(seen, wire):
+        if b"GET" in seen.line:
+            await wire.send(ok())
+            return
+        created = b'event: response.created\ndata: {"type":"response.created","response":{"id":"resp_9"}}\n\n'
+        delta = b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":"a"}\n\n'
+        await wire.send(OPEN_STREAM, piece(created), piece(delta))
+        await asked.wait()
+        await wire.send(b"0\r\n\r\n")
+
+    async def test(proxy, *_engines):
+        proxy.dispatcher.backend_event(BackendId("b0"), BackendEvent.DRAINING)
+        client = await proxy.client()
+        await client.send(request(b'{"stream":true}', path=b"/v1/responses"))
+        await client.reader.readuntil(b'"delta":"a"')
+        proxy.dispatcher.backend_event(BackendId("b0"), BackendEvent.UP)
+        answer = await proxy.ask(b"", path=b"/v1/responses/resp_9", method=b"GET")
+        assert answer.value(b"x-concur-backend") == b"b1"
+        asked.set()
+        await until(proxy.idle)
+        await client.close()
+
+    asked = asyncio.Event()
+    scenario(test, streams, streams)
 
 
 # an engine that is full

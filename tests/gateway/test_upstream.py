@@ -173,6 +173,30 @@ def test_connections_that_cannot_serve_another_call_are_closed(raw):
     with_pool(test, script)
 
 
+def test_an_engine_that_answers_before_it_has_the_whole_request(loop):
+    async def hasty(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(ok(status=b"413 Content Too Large"))
+        await writer.drain()
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(4096):  # a little at a time: most of the request stays where it is
+                await asyncio.sleep(0)
+        writer.close()
+        ended.append(writer)
+
+    async def main():
+        async with await asyncio.start_server(hasty, "127.0.0.1", 0) as server:
+            pool = UpstreamPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", UpstreamSettings())
+            for _ in range(2):
+                assert (await ask(pool, b"x" * (20 << 20))).head.status == 413
+                assert pool.idle_connections == 0
+            pool.close()
+            await until(lambda: not pool.open_connections and len(ended) == 2)
+
+    ended = []
+    run(main(), loop)
+
+
 def test_an_idle_engine_that_speaks_up_is_not_listened_to():
     async def script(seen, wire):
         await wire.send(ok())

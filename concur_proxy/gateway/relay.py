@@ -154,8 +154,6 @@ class Relay:
         out += self._owner.extra_lines(head)
         if self._mode is not Mode.PLAIN:
             out.append(b"transfer-encoding: chunked\r\n")
-        elif not known_length and head.framing is not Framing.NONE:
-            client.keep_alive = False
         if not client.keep_alive:
             out.append(b"connection: close\r\n")
         self._pending = b"".join(out) + b"\r\n"

@@ -182,6 +182,7 @@ class Proxy:
     resolve: object = None
     ssl_context: object = None
     limit_concurrency: int | None = None
+    keep_alive_s: float = 5
     prefix: str = ""
 
     async def __aenter__(self):
@@ -205,7 +206,13 @@ class Proxy:
             readiness=lambda: Readiness(True, {"backends": len(self.pools)}),
         )
         config = uvicorn.Config(
-            app, ws="none", lifespan="off", log_config=None, access_log=False, limit_concurrency=self.limit_concurrency
+            app,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            limit_concurrency=self.limit_concurrency,
+            timeout_keep_alive=self.keep_alive_s,
         )
         config.load()
         protocol = fast_lane_protocol(self.handler)

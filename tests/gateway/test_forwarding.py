@@ -155,6 +155,12 @@ def test_answers_without_a_body(status, loop):
     assert answers[0].value(b"content-length") is None
 
 
+def test_a_204_has_no_length():
+    raw = b"HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n"
+    (answer, _), _ = through(answering(raw), request(), request())
+    assert answer.value(b"content-length") is None
+
+
 def test_a_304_keeps_the_length_that_it_tells_of():
     (first, second), _ = through(
         answering(b"HTTP/1.1 304 Not Modified\r\ncontent-length: 77\r\n\r\n"), request(), request()
@@ -209,7 +215,8 @@ def test_a_body_that_ends_with_the_connection_becomes_chunks(loop):
 
 
 def test_a_client_of_http_1_0_gets_no_chunks(loop):
-    raw = chunked(b"abc", b"def", kind=b"text/plain")
+    hint = b"HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n"
+    raw = hint + chunked(b"abc", b"def", kind=b"text/plain")
 
     async def main():
         async with Engine(answering(raw)) as engine, Proxy((engine,)) as proxy:

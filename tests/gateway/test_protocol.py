@@ -1,6 +1,7 @@
 """The fast lane as a client meets it: what is accepted, in which order it is answered, what is refused."""
 
 import asyncio
+import socket
 
 import pytest
 
@@ -54,11 +55,46 @@ def test_both_lanes_share_one_order(loop):
     against_proxy(test, slow, loop)
 
 
-def test_thousands_of_requests_in_one_read_do_not_nest():
-    async def test(_proxy, client, _engine):
-        await client.send(request(b"", method=b"GET") * 2500)
+def test_thousands_of_requests_that_wait_for_one_do_not_nest():
+    async def slow(seen, wire):
+        await released.wait()
+        await echo(seen, wire)
+
+    async def test(_proxy, client, engine):
+        await client.send(request() + request(b"", method=b"GET") * 2500)
+        await until(lambda: engine.seen)
+        released.set()
+        assert (await client.answer()).status == 200
         for _ in range(2500):
             assert (await client.answer()).status == 405
+
+    released = asyncio.Event()
+    against_proxy(test, slow)
+
+
+def test_an_idle_connection_is_closed_in_time_and_a_busy_one_is_not(loop):
+    async def slow(seen, wire):
+        end = asyncio.get_running_loop().time() + 0.1
+        await until(lambda: asyncio.get_running_loop().time() > end)
+        await echo(seen, wire)
+
+    async def test(_proxy, client, _engine):
+        for _ in range(2):
+            await client.send(request())
+            assert (await client.answer()).status == 200
+        assert await client.at_end()
+
+    against_proxy(test, slow, loop, keep_alive_s=0.05)
+
+
+def test_a_vanished_client_is_probed_for():
+    async def test(proxy, client, _engine):
+        await client.send(request())
+        await client.answer()
+        (connection,) = proxy.state.connections
+        sock = connection.transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
     against_proxy(test)
 
@@ -141,9 +177,9 @@ def test_a_body_of_exactly_the_limit_passes():
 def test_too_large_a_body_for_the_application_closes_the_connection():
     async def test(_proxy, client, _engine):
         head = b"POST /nowhere HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: chunked\r\n\r\n"
-        await client.send(head + b"%x\r\n" % (4 * LIMIT))
+        await client.send(head + b"%x\r\n" % (1000 * LIMIT))
         with pytest.raises(ConnectionError):
-            while True:
+            for _ in range(500):
                 await client.send(b"x" * LIMIT)
 
     against_proxy(test, settings=SMALL)

@@ -111,6 +111,32 @@ def test_a_reused_connection_that_dies_under_a_request_is_retried_once(loop):
     with_pool(test, dies_when_used_again, loop)
 
 
+def test_an_engine_that_closes_as_soon_as_it_has_accepted():
+    async def test(pool, engine):
+        async def connect_too_late():
+            connection = await connect()
+            connection.transport.abort()
+            return connection
+
+        connect, pool._connect = pool._connect, connect_too_late
+        assert (await ask(pool)).failure is Failure.LOST_EARLY
+        assert not engine.seen
+
+    with_pool(test)
+
+
+def test_a_vanished_engine_is_probed_for(loop):
+    async def test(pool, _engine):
+        await ask(pool)
+        (connection,) = pool._connections
+        sock = connection.transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    with_pool(test, loop=loop)
+
+
 def test_a_new_connection_that_dies_is_not_retried():
     async def dies(_seen, _wire):
         return False

@@ -113,6 +113,7 @@ def test_an_oversize_session_goes_on_alone():
     stand = Stand(1000, unit=TOKENS)
     stand.run("huge", tokens=5000, prompt=5000)
     assert stand.arrive("huge", tokens=6000).lease.why is AdmitWhy.OVERSIZE
+    assert stand.books.paused == 0
 
 
 def test_several_choices_charge_several_outputs():
@@ -328,6 +329,68 @@ def test_who_cannot_run_elsewhere_keeps_nobody_from_running_elsewhere():
     assert stand.arrive("stranger").lease.backend == other
 
 
+def test_a_head_that_waits_for_its_origin_leaves_other_backends_to_those_behind():
+    stand = Stand(1, 1, capacity=10_000, lease_min_s=1.0, lease_max_s=1.0)
+    home = stand.run("agent", prompt=1000).lease.backend
+    stand.wait(2.0)
+    there = frozenset({A, B} - {home})
+    stand.arrive("on origin", avoid=there)
+    stand.arrive("elsewhere", avoid=frozenset({home}))
+    stand.arrive("agent")
+    stand.arrive("stranger")
+    assert stand.finish("elsewhere", outcome=Outcome.CANCELLED) == ["stranger"]
+    assert stand.held == {"agent"}
+
+
+def test_who_arrives_finds_what_the_head_has_reserved_in_the_last_round():
+    stand = Stand(1000, unit=TOKENS)
+    stand.arrive("works", tokens=600)
+    stand.arrive("large", tokens=600)
+    stand.resize(1000)
+    assert isinstance(stand.arrive("small", tokens=50), Held)
+
+
+def test_a_branch_does_not_pass_a_reservation():
+    stand = Stand(1000, 1000, unit=TOKENS)
+    stand.arrive("works", tokens=950, avoid=frozenset({B}))
+    stand.arrive("works too", tokens=990, avoid=frozenset({A}))
+    stand.arrive("agent", tokens=100)
+    stand.arrive("large", tokens=950, avoid=frozenset({B}))
+    first = stand.tickets["agent"]
+    branch = stand.arrive("agent", tokens=50)
+    stand.tickets = {"agent": first, "branch": branch.ticket, "large": stand.tickets["large"]}
+    assert stand.finish("works", outcome=Outcome.ENGINE_ERROR) == ["agent"]
+    assert stand.held == {"branch", "large"}
+
+
+def test_turns_that_lose_their_origin_one_by_one_go_elsewhere():
+    stand = Stand(1, 1, capacity=10_000, lease_min_s=1.0, lease_max_s=1.0)
+    home = stand.run("old", prompt=1000).lease.backend
+    there = frozenset({A, B} - {home})
+    stand.wait(2.0)
+    stand.run("young", prompt=1000, avoid=there)
+    stand.wait(2.0)
+    stand.arrive("works", avoid=there, tokens=100)
+    stand.arrive("young")
+    stand.arrive("old")
+    stand.gate.set_capacity(home, 1300.0, now=stand.now)
+    assert stand.wait(0.0) == ["old"]
+    assert stand.leases["old"].backend in there
+
+
+def test_a_branch_whose_session_has_failed_may_go_elsewhere():
+    stand = Stand(1, 1)
+    here = frozenset({B})
+    stand.arrive("agent", avoid=here)
+    stand.arrive("elsewhere")
+    for name in ("first", "second"):
+        stand.arrive(name, avoid=here)
+    branch = stand.gate.arrive(turn("agent"), now=0.0)
+    stand.tickets["branch"] = branch.ticket
+    assert stand.finish("agent", outcome=Outcome.ENGINE_ERROR) == ["first"]
+    assert stand.finish("elsewhere", outcome=Outcome.CANCELLED) == ["branch"]
+
+
 # relatives
 
 
@@ -369,6 +432,20 @@ def test_a_parent_gets_its_place_back_from_a_child_that_has_fallen_idle():
     stand.arrive("stranger")
     stand.arrive("parent")
     assert stand.finish("child", reason=FinishReason.STOP) == ["parent"]
+
+
+def test_a_loan_is_over_when_the_parent_has_a_place_again():
+    stand = Stand(2, lease_min_s=1.0, lease_max_s=1.0)
+    stand.arrive("works")
+    stand.run("parent")
+    stand.arrive("child", parent="parent")
+    stand.resize(3)
+    stand.run("parent")
+    stand.wait(2.0)
+    stand.resize(2)
+    stand.finish("child")
+    assert isinstance(stand.arrive("parent"), Held)
+    assert stand.state("child") == "idle"
 
 
 def test_a_child_leaves_its_parent_alone_while_there_is_room():
@@ -448,6 +525,15 @@ def test_a_renewed_lease_counts_from_the_last_turn():
     stand.wait(8.0)
     assert stand.state("agent") == "idle"
     stand.wait(3.0)
+    assert stand.state("agent") == "gone"
+
+
+def test_a_lease_that_has_become_shorter_ends_sooner():
+    stand = Stand(2, lease_min_s=5.0, lease_max_s=600.0)
+    stand.run("agent")
+    stand.arrive("agent")
+    stand.finish("agent", outcome=Outcome.CANCELLED)
+    stand.wait(6.0)
     assert stand.state("agent") == "gone"
 
 
@@ -587,6 +673,17 @@ def test_another_body_is_no_retry_unless_it_says_so():
         assert stand.finish("works", outcome=Outcome.CANCELLED) == [first]
 
 
+def test_a_retry_that_comes_too_late_is_a_first_try():
+    stand = Stand(1, max_wait_s=10.0)
+    stand.arrive("works")
+    stand.arrive("retries", body_digest=7)
+    stand.abandon("retries")
+    stand.wait(21.0)
+    stand.arrive("later")
+    stand.arrive("retries", body_digest=7)
+    assert stand.finish("works", outcome=Outcome.CANCELLED) == ["later"]
+
+
 # engines that refuse
 
 
@@ -635,6 +732,23 @@ def test_a_turn_that_no_backend_is_left_for_is_refused():
     stand.arrive("waits")
     assert stand.requeue("refused", avoid=frozenset({A})) == ["refused", "waits"]
     assert stand.refused == {"refused": RefusalReason.NO_BACKEND}
+
+
+def test_a_turn_that_goes_elsewhere_expects_nothing_there():
+    stand = Stand(2, 2, capacity=10_000)
+    home = stand.run("agent", prompt=1000).lease.backend
+    stand.arrive("agent")
+    stand.requeue("agent", avoid=frozenset({home}))
+    stand.finish("agent", prompt=1200, cached=0)
+    assert stand.finished.record.expected_cached_tokens is None
+
+
+def test_a_turn_of_a_backend_that_has_left_its_pool_goes_to_the_others():
+    stand = Stand(1, 1)
+    home = stand.arrive("agent").lease.backend
+    stand.gate.set_pool(home, PoolId("other"), now=0.0)
+    assert stand.requeue("agent") == ["agent"]
+    assert stand.leases["agent"].backend != home
 
 
 # backends that come and go
@@ -704,6 +818,14 @@ def test_a_draining_backend_ends_what_it_runs():
     stand.event(A, BackendEvent.DRAINING)
     stand.finish("agent")
     assert (stand.backend().active, stand.books.finished) == (0, {Outcome.COMPLETED: 1})
+
+
+def test_a_session_whose_engine_died_under_it_has_no_place_any_more():
+    stand = Stand(2)
+    stand.run("agent")
+    stand.arrive("agent")
+    stand.finish("agent", outcome=Outcome.BACKEND_LOST)
+    assert (stand.state("agent"), stand.backend().active) == ("paused", 0)
 
 
 def test_a_flushed_engine_has_no_warm_sessions():
@@ -906,6 +1028,39 @@ def test_a_shared_prefix_counts_once():
     assert stand.backend().footprint_tokens == 800 + 200 + 200 + 200
 
 
+def test_a_prefix_that_nobody_uses_counts_for_the_first_who_does():
+    stand = Stand(1000, unit=TOKENS)
+    stand.run("first", tokens=900, prompt=900, cached=800, prefix_key=5)
+    stand.gate.end_session(key("first"), now=0.0)
+    stand.arrive("works", tokens=200)
+    assert isinstance(stand.arrive("second", tokens=900, prefix_key=5), Held)
+
+
+def test_several_choices_leave_one_history():
+    stand = Stand(4)
+    stand.arrive("agent", choices=4)
+    stand.finish("agent", prompt=100, completion=400)
+    assert stand.backend().footprint_tokens == 200
+
+
+def test_a_bad_request_leaves_no_context_in_the_shadow():
+    stand = Stand(4, capacity=1000)
+    stand.run("agent", prompt=600)
+    stand.arrive("bad", tokens=300)
+    stand.finish("bad", outcome=Outcome.CLIENT_ERROR)
+    stand.arrive("works", tokens=350)
+    stand.resize(1)
+    assert stand.arrive("agent").lease.why is AdmitWhy.WARM
+
+
+def test_evictions_do_not_change_what_is_expected():
+    stand = Stand(4, capacity=1000)
+    for _ in range(10):
+        stand.run("agent", prompt=800, cached=0)
+        stand.run("rival", prompt=800, cached=0)
+    assert stand.finished.record.expected_cached_tokens == 800
+
+
 def test_a_record_says_what_an_undisturbed_cache_would_have_given():
     stand = Stand(4, capacity=10_000)
     stand.run("agent", prompt=1000, completion=50, cached=0)
@@ -925,6 +1080,16 @@ def test_think_time_is_not_measured_after_a_failure_nor_of_a_branch():
     stand.wait(100.0)
     stand.run("agent")
     assert stand.finished.record.think_s is None
+
+
+def test_parallel_turns_have_one_think_time():
+    stand = Stand(4)
+    stand.run("agent")
+    stand.wait(3.0)
+    stand.arrive("agent")
+    branch = stand.arrive("agent").lease
+    record = stand.gate.finish(branch, Outcome.COMPLETED, None, now=stand.now).record
+    assert record.think_s is None
 
 
 def test_a_completed_turn_without_usage_still_counts():
@@ -960,6 +1125,23 @@ def test_a_place_of_a_forgotten_session_goes_to_who_waits():
     stand.arrive("waits")
     stand.wait(0.0)
     assert stand.running == {"works", "waits"}
+
+
+def test_a_place_of_a_forgotten_session_goes_to_who_waited_before():
+    stand = Stand(2, max_sessions=3)
+    stand.run("idle")
+    stand.arrive("works")
+    stand.arrive("first")
+    stand.arrive("second")
+    assert stand.wait(0.0) == ["first"]
+
+
+def test_ended_sessions_leave_no_alarm():
+    stand = Stand(4, lease_max_s=1000.0)
+    for number in range(1000):
+        stand.run(f"s{number}")
+        stand.gate.end_session(key(f"s{number}"), now=0.0)
+    assert len(stand.gate._timers) < 200
 
 
 def test_sessions_that_were_only_ever_refused_are_not_remembered():

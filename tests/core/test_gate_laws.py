@@ -308,7 +308,7 @@ class GateMachine(RuleBasedStateMachine):
             charged = sum(session.charged for session in state.places) + sum(turn.tokens for turn in branches)
             assert state.footprint == charged + state._shared.tokens
             assert set(state._shared._users) == keys - {None}
-            assert state.idle_load <= state.load
+            assert state._idle_tokens == sum(session.charged for session in state.idle)
             assert len(state.shadow) <= len(turns) + (state.shadow.capacity or 0) / 16 + 1
 
     @invariant()
@@ -342,6 +342,6 @@ class GateMachine(RuleBasedStateMachine):
 
 
 GateMachine.TestCase.settings = settings(
-    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestGate = GateMachine.TestCase

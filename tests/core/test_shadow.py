@@ -1,0 +1,166 @@
+"""The shadow of an engine's prefix cache: what is evicted, what is warm, how it is corrected."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from concur_proxy.core.sessions import Session
+from concur_proxy.core.shadow import LEAST_TRUST, MOST_TRUST, Shadow
+from concur_proxy.core.shared import PrefixSizes
+from tests.core.stand import POOL, key
+
+
+def session(name, prefix=None):
+    return Session(key(name), POOL, prefix_key=prefix)
+
+
+def shadow(capacity, sizes=None):
+    made = Shadow(sizes or PrefixSizes())
+    made.set_capacity(capacity)
+    return made
+
+
+def use(cache, one, tokens):
+    """A turn of ``one`` from start to end."""
+    return [*cache.start(one, tokens), *cache.end(one, tokens, tokens)]
+
+
+def test_the_context_released_longest_ago_goes_first_and_by_blocks_not_whole():
+    cache = shadow(1000)
+    old, young, new = session("old"), session("young"), session("new")
+    use(cache, old, 400)
+    use(cache, young, 400)
+    use(cache, new, 300)
+    assert (cache.resident(old), cache.resident(young), cache.resident(new)) == (300, 400, 300)
+    assert cache.is_warm(old)
+    assert use(cache, session("more"), 150) == [old]  # 150 of 400 are left: it has just turned cold
+    assert (cache.is_warm(old), cache.is_warm(young)) == (False, True)
+
+
+def test_a_turn_makes_its_session_the_newest():
+    cache = shadow(1000)
+    one, two = session("one"), session("two")
+    use(cache, one, 400)
+    use(cache, two, 400)
+    use(cache, one, 400)
+    use(cache, session("three"), 400)
+    assert (cache.is_warm(one), cache.is_warm(two)) == (True, False)
+
+
+def test_what_runs_is_never_evicted():
+    cache = shadow(1000)
+    runs = session("runs")
+    cache.start(runs, 900)
+    idle = session("idle")
+    use(cache, idle, 500)
+    assert cache.is_warm(runs)
+    assert not cache.is_warm(idle)
+
+
+def test_parallel_turns_pin_together_and_leave_one_context():
+    cache = shadow(1000)
+    one = session("one")
+    cache.start(one, 300)
+    cache.start(one, 200)
+    cache.end(one, 300, 350)
+    assert (cache.tokens, cache.is_warm(one)) == (200, True)
+    cache.end(one, 200, 350)
+    assert (cache.tokens, cache.resident(one)) == (350, 350)
+
+
+def test_a_turn_that_computed_nothing_leaves_nothing():
+    cache = shadow(1000)
+    one = session("one")
+    cache.start(one, 300)
+    cache.end(one, 300, 0)
+    assert (cache.tokens, len(cache), cache.is_warm(one)) == (0, 0, False)
+
+
+def test_without_a_capacity_only_what_runs_is_warm():
+    cache = shadow(None)
+    one = session("one")
+    cache.start(one, 300)
+    assert cache.is_warm(one)
+    cache.end(one, 300, 300)
+    assert (cache.is_warm(one), len(cache)) == (False, 0)
+
+
+def test_a_smaller_capacity_evicts_at_once_and_says_whom():
+    cache = shadow(1000)
+    one = session("one")
+    use(cache, one, 400)
+    assert cache.set_capacity(100) == [one]
+    assert cache.resident(one) == 100
+    cache.set_capacity(None)
+    assert len(cache) == 0
+
+
+def test_a_flush_leaves_what_runs():
+    cache = shadow(1000)
+    runs, idle = session("runs"), session("idle")
+    cache.start(runs, 100)
+    use(cache, idle, 100)
+    assert cache.flush() == [idle]
+    assert (cache.tokens, cache.is_warm(runs), cache.is_warm(idle)) == (100, True, False)
+
+
+def test_a_shared_prefix_is_there_once():
+    sizes = PrefixSizes()
+    sizes.learn(1, 500)
+    cache = shadow(1000, sizes)
+    members = [session(str(number), prefix=1) for number in range(4)]
+    for one in members:
+        use(cache, one, 100)
+    assert cache.tokens == 900
+    assert all(cache.is_warm(one) for one in members)
+    cache.resize_prefix(1, 300)
+    assert cache.tokens == 700
+    cache.flush()
+    assert cache.tokens == 0
+
+
+def test_answers_correct_the_trust_in_the_capacity():
+    cache = shadow(1000)
+    one, two = session("one"), session("two")
+    use(cache, one, 500)
+    use(cache, two, 500)
+    for _ in range(20):
+        cache.correct(believed_warm=True, found_warm=False)
+    use(cache, two, 500)
+    assert not cache.is_warm(one)
+    before = cache.trust
+    cache.correct(believed_warm=True, found_warm=True)
+    cache.correct(believed_warm=False, found_warm=False)
+    assert cache.trust == before
+    for _ in range(500):
+        cache.correct(believed_warm=True, found_warm=False)
+    assert cache.trust == LEAST_TRUST
+    for _ in range(500):
+        cache.correct(believed_warm=False, found_warm=True)
+    assert cache.trust == MOST_TRUST
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(1, 600), st.booleans()), max_size=60),
+    st.sampled_from([50, 500, 2000]),
+)
+def test_idle_contexts_fit_beside_what_runs(turns, capacity):
+    """Invariants 9 and 10: evicted exactly as much as needed, counted as what is there."""
+    sizes = PrefixSizes()
+    sizes.learn(0, 40)
+    cache = shadow(capacity, sizes)
+    sessions = [session(str(number), prefix=0 if number % 2 else None) for number in range(6)]
+    running = {}
+    for number, tokens, ends in turns:
+        one = sessions[number]
+        if one in running and ends:
+            cache.end(one, running.pop(one), tokens)
+        elif one not in running:
+            running[one] = tokens
+            cache.start(one, tokens)
+        used = [each for each in sessions if cache.resident(each)]
+        resident = sum(cache.resident(each) for each in used)
+        shared = 40 if any(each.prefix_key is not None for each in used) else 0
+        assert cache.tokens == resident + shared
+        pinned = sum(running.values())
+        assert cache.tokens <= max(capacity, pinned + 40)
+        assert all(cache.is_warm(each) for each in running)

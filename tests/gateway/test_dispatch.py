@@ -140,15 +140,26 @@ def test_the_clock_refuses_who_waits_too_long(loop):
 
 
 def test_an_earlier_deadline_is_kept_beside_a_later_one():
-    async def test(dispatcher, _records):
-        running, patient, hasty = Waiter(), Waiter(), Waiter()
-        dispatcher.arrive(turn(), running)
-        dispatcher.arrive(turn(), patient)
-        dispatcher.arrive(TurnFacts(pool=POOL, read_timeout_s=0.05), hasty)
-        await until(lambda: hasty.answered)
-        assert not patient.answered
+    class Timed(Gate):
+        deadline, ticks = None, 0
 
-    dispatching(test, max_wait_s=30)
+        def next_deadline(self):
+            return self.deadline
+
+        def tick(self, *, now):
+            self.ticks += 1
+            return []
+
+    async def main():
+        gate = Timed(GatePolicy())
+        dispatcher = Dispatcher(gate)
+        for wait in (30, 0.05, 20):
+            gate.deadline = dispatcher.clock() + wait
+            dispatcher.refuse_all(RefusalReason.SHUTTING_DOWN)
+        await until(lambda: gate.ticks)
+        dispatcher.close()
+
+    run(main())
 
 
 def test_a_requeued_turn_comes_back_when_its_time_has_come(loop):

@@ -159,6 +159,7 @@ def test_too_large_a_body_is_read_and_answered_never_reset(in_chunks, loop):
         answer = await client.answer()
         assert (answer.status, answer.value(b"connection")) == (413, b"close")
         assert b'"code":"body_too_large"' in answer.body
+        assert not any(connection.cycle._pieces for connection in proxy.state.connections)
         assert await client.at_end()
         assert not engine.seen
         assert (proxy.turns[0].status, proxy.turns[0].outcome) == (413, "client_error")

@@ -13,7 +13,9 @@ from tests.gateway.harness import CHAT, Client, Engine, ok, request, run, until
 @contextlib.asynccontextmanager
 async def process(engine, grace_s=20.0):
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.gateway.serve_for_test", engine.url, str(grace_s), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "tests.gateway.serve_for_test", engine.url, str(grace_s)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     child.port = int(await child.stdout.readline())
     try:
@@ -95,6 +97,7 @@ def test_what_outlasts_the_grace_time_is_ended():
             await until(lambda: engine.seen)
             child.send_signal(signal.SIGTERM)
             assert await child.wait() == 0
+            assert b"1 requests did not end within the grace time" in await child.stderr.read()
             await until(lambda: not engine.open)
             client.leave()
 

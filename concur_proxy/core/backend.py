@@ -107,19 +107,23 @@ class Backend:
     def is_empty(self) -> bool:
         return not self.places and not self.branches
 
-    def charge(self, tokens: int) -> int:
-        """Return what ``tokens`` of a session that has a place count for in the window's unit."""
-        return 1 if self.unit is Unit.SESSIONS else tokens
+    def charged(self, session: Session) -> int:
+        """Return what a session that has a place counts for in the window's unit."""
+        return 1 if self.unit is Unit.SESSIONS else session.charged
+
+    def growth(self, session: Session, tokens: int) -> int:
+        """Return how much more it would count for with ``tokens``."""
+        return 0 if self.unit is Unit.SESSIONS else tokens - session.charged
 
     def charge_new(self, session: Session, tokens: int) -> int:
-        """Return the same for one that has none, with the prefix that it would be the first to use."""
+        """Return what one without a place would count for, with the prefix that it would be the first to use."""
         if self.unit is Unit.SESSIONS:
             return 1
         return tokens + self._shared.cost_of(session.prefix_key, self.prefixes.of(session.prefix_key))
 
     def fits(self, change: int) -> bool:
         """Tell whether the load may change by that much."""
-        return self.load + change <= self.window + ROUNDING
+        return self.window == math.inf or self.load + change <= self.window + ROUNDING
 
     def set_window(self, window: float) -> None:
         """Keep the window between its bounds (invariant 5)."""
@@ -134,7 +138,10 @@ class Backend:
 
     def own(self, session: Session, footprint: int) -> int:
         """Return a footprint without the prefix that others share, as far as it is known."""
-        return max(1, footprint - self.prefixes.of(session.prefix_key)) if session.prefix_key is not None else footprint
+        if session.prefix_key is None:
+            return footprint
+        own = footprint - self.prefixes.of(session.prefix_key)
+        return own if own > 0 else 1
 
     def give_place(self, session: Session, tokens: int) -> None:
         session.place = session.origin = self

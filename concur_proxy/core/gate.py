@@ -33,11 +33,11 @@ Invariants
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from concur_proxy.core import pictures, placement
-from concur_proxy.core.admission import has_room, inherits, why_active, why_new
+from concur_proxy.core.admission import Admission
 from concur_proxy.core.backend import Backend
 from concur_proxy.core.intake import Intake
 from concur_proxy.core.ledger import Ledger
@@ -47,6 +47,7 @@ from concur_proxy.core.pools import Pool, Pools
 from concur_proxy.core.report import Counts, GateSnapshot, SessionView
 from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.core.timers import Timers
+from concur_proxy.core.waiting import Waiting
 from concur_proxy.model import (
     Admitted,
     AdmitWhy,
@@ -70,9 +71,6 @@ __all__ = ["Decision", "Finished", "Gate", "GatePolicy"]
 HEAD_START = 0.5
 """Share of the longest wait that paused sessions go ahead of new ones."""
 
-DONE = frozenset({Outcome.COMPLETED, Outcome.CLIENT_ERROR})
-"""Outcomes that a client does not try again."""
-
 COMPUTED = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.TIMED_OUT})
 """Outcomes that may leave a context behind, even of a first turn."""
 
@@ -88,12 +86,9 @@ class Gate:
         self._intake = Intake(policy, self._places)
         self._ledger = Ledger()
         self._pools = Pools(HEAD_START * policy.max_wait_s)
-        self._held: dict[int, Turn] = {}
-        self._running: dict[int, Turn] = {}
-        self._leases = 0
+        self._admission = Admission(self._places, self._ledger, self._pools, self._counts, self._timers)
+        self._waiting = Waiting(self._pools, self._admission, self._intake, self._places, self._counts, self._timers)
         self._closed: RefusalReason | None = None
-        self._again_at: float | None = None
-        """When the lines have to be gone through once more, because a call could not do it itself."""
 
     # ------------------------------------------------------------------ turns
 
@@ -104,19 +99,20 @@ class Gate:
         self._counts.arrived += 1
         pool = self._pools.get(turn.pool)
         one = self._intake.turn(turn, avoid, now=now)
-        if self._intake.forget_surplus():
-            self._again_at = now
+        sessions = self._intake.sessions
+        if len(sessions) > sessions.limit and self._intake.forget_surplus():
+            self._timers.wake(now)
         if self._closed is not None:
-            return self._refuse(one, self._closed)
+            return self._waiting.refuse(one, self._closed)
         backends = placement.candidates(one, pool.backends.values()) if pool is not None else ()
         if pool is None or not backends:
-            return self._refuse(one, RefusalReason.NO_BACKEND)
+            return self._waiting.refuse(one, RefusalReason.NO_BACKEND)
         lease = self._enter(one, pool, backends, now)
         if lease is not None:
             return Admitted(one.ticket, lease)
-        if len(self._held) >= self._policy.max_held:
-            return self._refuse(one, RefusalReason.QUEUE_FULL)
-        self._hold(one, pool, now)
+        if self._waiting.is_full:
+            return self._waiting.refuse(one, RefusalReason.QUEUE_FULL)
+        self._waiting.hold(one, pool, now)
         return Held(one.ticket, one.deadline)
 
     def finish(
@@ -138,7 +134,7 @@ class Gate:
         self._detach(turn, backend, outcome, now)
         if turn.facts.final:
             turn.session.ended = True
-        if outcome not in DONE:
+        if outcome is not Outcome.COMPLETED and outcome is not Outcome.CLIENT_ERROR:
             self._intake.tries.remember(turn.facts, turn.first_arrived_at)
         return Finished(record, self._settle(turn.session, backend, outcome, now))
 
@@ -159,25 +155,25 @@ class Gate:
         pool = self._pools.get(turn.facts.pool)
         decisions: list[Decision] = []
         if self._closed is not None:
-            decisions.append(self._refuse(turn, self._closed))
+            decisions.append(self._waiting.refuse(turn, self._closed))
         elif pool is None or not placement.candidates(turn, pool.backends.values()):
-            decisions.append(self._refuse(turn, RefusalReason.NO_BACKEND))
+            decisions.append(self._waiting.refuse(turn, RefusalReason.NO_BACKEND))
         else:
-            self._hold(turn, pool, now)
+            self._waiting.hold(turn, pool, now)
         if backend.pool != turn.facts.pool:
-            decisions += self._dispatch(turn.facts.pool, now)
-        return decisions + self._dispatch(backend.pool, now)
+            decisions += self._waiting.dispatch(turn.facts.pool, now)
+        return decisions + self._waiting.dispatch(backend.pool, now)
 
     def abandon(self, ticket: int, *, now: float) -> list[Decision]:
         """The client of a held turn went away; raise ``KeyError`` where no such turn is held."""
-        turn = self._held[ticket]
-        self._unhold(turn)
+        turn = self._waiting.turns[ticket]
+        self._waiting.release(turn)
         self._counts.abandoned += 1
         if turn.facts.final:
             turn.session.ended = True
         self._intake.tries.remember(turn.facts, turn.first_arrived_at)
-        self._drop_if_nothing(turn.session)
-        return self._dispatch(turn.facts.pool, now)
+        self._intake.forget_if_nothing(turn.session)
+        return self._waiting.dispatch(turn.facts.pool, now)
 
     def end_session(self, key: SessionKey, *, now: float) -> list[Decision]:
         """The session says goodbye: its places are free, or will be when its turns have ended."""
@@ -189,31 +185,27 @@ class Gate:
             session.ended = True
             if session.is_over:
                 self._intake.forget(session)
-            decisions += self._dispatch(pool.id, now)
+            decisions += self._waiting.dispatch(pool.id, now)
         return decisions
 
     def refuse_all(self, reason: RefusalReason, *, now: float) -> list[Decision]:  # noqa: ARG002
         """Refuse what is held, and whatever arrives from now on."""
         self._closed = reason
-        return self._refuse_held(list(self._held.values()), reason)
+        return self._waiting.refuse_held(list(self._waiting.turns.values()), reason)
 
     def tick(self, *, now: float) -> list[Decision]:
         """Do what is due: longest waits, leases, turns that were to wait a while."""
-        self._again_at = None
         decisions: list[Decision] = []
         for item in self._timers.due(now):
             if isinstance(item, Turn):
-                decisions += self._turn_due(item, now)
+                decisions += self._waiting.alarm(item, now)
             else:
                 self._places.alarm(item, now)
-        return decisions + self._dispatch_all(now)
+        return decisions + self._waiting.dispatch_all(now)
 
     def next_deadline(self) -> float | None:
         """Return when ``tick`` has something to do; it may turn out to be nothing."""
-        alarm = self._timers.next()
-        if self._again_at is None or alarm is None:
-            return alarm if self._again_at is None else self._again_at
-        return min(alarm, self._again_at)
+        return self._timers.next()
 
     # ------------------------------------------------------------------ what operators, health and the laws say
 
@@ -229,7 +221,7 @@ class Gate:
         self._pools.set_head_start(HEAD_START * policy.max_wait_s)
         for backend in self._pools.backends():
             self._places.pause_surplus(backend)
-        return self._dispatch_all(now)
+        return self._waiting.dispatch_all(now)
 
     def add_backend(
         self,
@@ -248,14 +240,14 @@ class Gate:
         state.set_window(window)
         state.shadow.set_capacity(capacity_tokens)
         self._pools.add(state)
-        return self._dispatch(pool, now)
+        return self._waiting.dispatch(pool, now)
 
     def remove_backend(self, backend: BackendId, *, now: float) -> list[Decision]:
         """Forget a backend; turns that run there may still finish."""
         state = self._pools.backend(backend)
         self._lose(state)
         self._pools.remove(state)
-        return self._look_again(state.pool, now)
+        return self._waiting.look_again(state.pool, now)
 
     def set_pool(self, backend: BackendId, pool: PoolId, *, now: float) -> list[Decision]:
         """Its models became known: it stands in for other backends now."""
@@ -267,10 +259,10 @@ class Gate:
         for session in list(state.places):
             if not self._intake.sessions.move(session, pool) and session.idle:
                 self._intake.forget(session)
-        return [*self._look_again(before, now), *self._look_again(pool, now)]
+        return [*self._waiting.look_again(before, now), *self._waiting.look_again(pool, now)]
 
     def set_capacity(self, backend: BackendId, capacity_tokens: float | None, *, now: float) -> None:
-        self._relocate(self._pools.backend(backend).shadow.set_capacity(capacity_tokens), now)
+        self._admission.relocate(self._pools.backend(backend).shadow.set_capacity(capacity_tokens), now)
 
     def set_bounds(self, backend: BackendId, *, minimum: float, maximum: float, now: float) -> list[Decision]:
         state = self._pools.backend(backend)
@@ -299,98 +291,40 @@ class Gate:
             state.shadow.flush()
         else:
             state.up = event is BackendEvent.UP
-        return self._look_again(state.pool, now)
+        return self._waiting.look_again(state.pool, now)
 
     # ------------------------------------------------------------------ how a turn gets in
 
     def _enter(self, turn: Turn, pool: Pool, backends: Sequence[Backend], now: float) -> Lease | None:
         """Let an arriving turn in where the rules and those who wait permit it."""
-        session = turn.session
+        session, admission = turn.session, self._admission
         if session.idle and session.place is backends[0]:
-            lease = self._ride(turn, backends[0], now)
-            if lease is not None or len(self._held) >= self._policy.max_held:
+            lease = admission.ride(turn, backends[0], now)
+            if lease is not None or self._waiting.is_full:
                 return lease
             self._places.pause(session)
-            self._again_at = now
+            self._timers.wake(now)
             backends = placement.candidates(turn, pool.backends.values())
         free = pool.line.open_to(turn, backends)
-        if session.parent is not None or session.borrower is not None:
-            turn.donors = self._intake.relatives(session)
-            if (lease := self._enter_for_relative(turn, free, now)) is not None:
-                return lease
-        lease = self._try(turn, free, now)
+        lease = self._enter_for_relative(turn, free, now) or admission.enter(turn, free, now)
         if lease is None and self._policy.mode == "observe":
-            return self._admit_anyway(turn, backends[0], AdmitWhy.OBSERVED, now)
+            return admission.enter_anyway(turn, backends[0], AdmitWhy.OBSERVED, now)
         if lease is None and free:
             pool.line.reserve(free[0], turn)
         return lease
 
     def _enter_for_relative(self, turn: Turn, free: Sequence[Backend], now: float) -> Lease | None:
-        if any(has_room(turn.session, backend, self._ledger.tokens(turn, backend)) for backend in free):
+        """Let a turn that would have to wait take the place of its parent, or its own from who has borrowed it."""
+        turn.donors = self._intake.relatives(turn.session)
+        if not turn.donors or self._admission.has_room(turn, free):
             return None
-        leases = (self._inherit(turn, donor, now) for donor in turn.donors)
+        leases = (self._admission.enter_for(turn, donor, now) for donor in turn.donors)
         return next((lease for lease in leases if lease is not None), None)
-
-    def _ride(self, turn: Turn, backend: Backend, now: float) -> Lease | None:
-        """Let the next turn of an idle session ride its place, where that is permitted."""
-        tokens = self._ledger.tokens(turn, backend)
-        why = why_active(turn.session, backend, tokens)
-        if why is None:
-            backend.bound = True
-            if self._policy.mode != "observe":
-                return None
-            why = AdmitWhy.OBSERVED
-        return self._admit(turn, backend, tokens, why, now)
-
-    def _try(self, turn: Turn, backends: Collection[Backend], now: float) -> Lease | None:
-        """Admit a turn on the first of ``backends`` that has room."""
-        for backend in backends:
-            tokens = self._ledger.tokens(turn, backend)
-            why = why_new(turn.session, backend, tokens, self._places, now=now)
-            if why is not None:
-                return self._admit(turn, backend, tokens, why, now)
-            backend.bound = True
-        return None
-
-    def _inherit(self, turn: Turn, donor: Session, now: float) -> Lease | None:
-        """Let a turn in on the idle place of a relative, which waits for it or is done."""
-        backend = donor.place
-        if backend is None or donor.running or self._policy.mode == "observe":
-            return None
-        if placement.home(turn) not in {None, backend} or not placement.may_run(turn, backend):
-            return None
-        tokens = self._ledger.tokens(turn, backend)
-        if not inherits(turn.session, donor, tokens, self._places):
-            return None
-        backend.bound = True
-        self._again_at = now
-        return self._admit(turn, backend, tokens, AdmitWhy.WINDOW, now)
-
-    def _admit_anyway(self, turn: Turn, backend: Backend, why: AdmitWhy, now: float) -> Lease:
-        return self._admit(turn, backend, self._ledger.tokens(turn, backend), why, now)
-
-    def _admit(self, turn: Turn, backend: Backend, tokens: int, why: AdmitWhy, now: float) -> Lease:
-        session = turn.session
-        turn.backend, turn.tokens = backend, tokens
-        if session.running:
-            turn.is_branch = True
-        else:
-            if backend is session.origin:
-                turn.history, turn.was_warm = session.footprint, backend.shadow.is_warm(session)
-            self._places.ride(turn, backend)
-        session.running.append(turn)
-        backend.start(turn, now)
-        self._relocate(backend.shadow.start(session, turn.tokens), now)
-        self._counts.admitted_by[why] += 1
-        self._leases += 1
-        turn.lease = lease = Lease(self._leases, turn.facts, session.key, backend.id, turn.arrived_at, now, why)
-        self._running[lease.id] = turn
-        return lease
 
     # ------------------------------------------------------------------ how a turn ends
 
     def _end_lease(self, lease: Lease) -> tuple[Turn, Backend]:
-        turn = self._running.pop(lease.id, None)
+        turn = self._admission.running.pop(lease.id, None)
         if turn is None:
             raise ValueError(f"lease {lease.id} has ended already")
         assert turn.backend is not None
@@ -408,7 +342,8 @@ class Gate:
             left = 0
         else:
             left = backend.own(session, session.footprint or turn.tokens)
-        self._relocate(backend.shadow.end(session, turn.tokens, left), now)
+        if cooled := backend.shadow.end(session, turn.tokens, left):
+            self._admission.relocate(cooled, now)
 
     def _settle(self, session: Session, backend: Backend, outcome: Outcome, now: float) -> list[Decision]:
         """A turn has ended: its session runs on, waits for its agent, or is gone. See who may go now."""
@@ -417,9 +352,9 @@ class Gate:
             decisions += self._rest_or_leave(session, session.place, outcome, now)
         if session.is_over:
             self._intake.forget(session)
-        for turn in list(session.held.values()):
-            self._line_up_anew(turn)
-        return decisions + self._dispatch(backend.pool, now)
+        for turn in session.held.values():
+            self._pools.line_up_anew(turn)
+        return decisions + self._waiting.dispatch(backend.pool, now)
 
     def _rest_or_leave(self, session: Session, place: Backend, outcome: Outcome, now: float) -> list[Decision]:
         """Let a session that nothing runs for keep its place, if it has left a context there and will need it."""
@@ -437,142 +372,25 @@ class Gate:
 
     def _pass_on(self, session: Session, place: Backend, now: float) -> list[Decision]:
         """Offer a place that has fallen idle to those who need not stand in line for it: its own turns, its heirs."""
-        for turn in list(session.held.values()):
+        for turn in session.held.values():
             if turn.lane is not None and placement.may_run(turn, place):
-                lease = self._ride(turn, place, now)
+                lease = self._admission.ride(turn, place, now)
                 if lease is None:
                     self._places.pause(session)
                     return []
-                return [self._leave_line(turn, lease)]
-        for heir in list((session.heirs or {}).values()):
-            if heir.lane is not None and (lease := self._inherit(heir, session, now)) is not None:
-                return [self._leave_line(heir, lease)]
+                return [self._waiting.admitted(turn, lease)]
+        for heir in session.heirs.values() if session.heirs else ():
+            if heir.lane is not None and (lease := self._admission.enter_for(heir, session, now)) is not None:
+                return [self._waiting.admitted(heir, lease)]
         self._places.pause_surplus(place)
         return []
-
-    # ------------------------------------------------------------------ held turns
-
-    def _hold(self, turn: Turn, pool: Pool, now: float) -> None:
-        session = turn.session
-        self._held[turn.ticket] = session.held[turn.ticket] = turn
-        for donor in turn.donors:
-            if donor.heirs is None:
-                donor.heirs = {}
-            donor.heirs[turn.ticket] = turn
-        if turn.not_before > now:
-            self._timers.set(turn, min(turn.not_before, turn.deadline))
-        else:
-            pool.line.push(turn)
-            self._timers.set(turn, turn.deadline)
-
-    def _unhold(self, turn: Turn) -> None:
-        del self._held[turn.ticket], turn.session.held[turn.ticket]
-        for donor in turn.donors:
-            if donor.heirs is not None:
-                donor.heirs.pop(turn.ticket, None)
-        turn.donors = ()
-        self._timers.clear(turn)
-        pool = self._pools.get(turn.facts.pool)
-        if pool is not None:
-            pool.line.discard(turn)
-
-    def _leave_line(self, turn: Turn, lease: Lease) -> Admitted:
-        self._unhold(turn)
-        return Admitted(turn.ticket, lease)
-
-    def _turn_due(self, turn: Turn, now: float) -> list[Decision]:
-        """A held turn has waited as long as it may, or as long as it should have at least."""
-        pool = self._pools.get(turn.facts.pool)
-        assert pool is not None
-        if turn.deadline > now:
-            pool.line.push(turn)
-            self._timers.set(turn, turn.deadline)
-            return []
-        able = placement.candidates(turn, pool.backends.values())
-        if self._policy.force_after_max_wait and able:
-            return [self._leave_line(turn, self._admit_anyway(turn, able[0], AdmitWhy.FORCED, now))]
-        return self._refuse_held([turn], RefusalReason.QUEUE_TIMEOUT)
-
-    def _refuse(self, turn: Turn, reason: RefusalReason) -> Refused:
-        self._counts.refused[reason] += 1
-        self._intake.tries.remember(turn.facts, turn.first_arrived_at)
-        self._drop_if_nothing(turn.session)
-        return Refused(turn.ticket, reason, self._policy.retry_after_s)
-
-    def _refuse_held(self, turns: Sequence[Turn], reason: RefusalReason) -> list[Decision]:
-        for turn in turns:
-            self._unhold(turn)
-        return [self._refuse(turn, reason) for turn in turns]
-
-    def _drop_if_nothing(self, session: Session) -> None:
-        """Forget a session that is over, or that never came to anything."""
-        if session.is_over or (session.origin is None and not session.held):
-            self._intake.forget(session)
-
-    # ------------------------------------------------------------------ who goes next
-
-    def _dispatch(self, pool_id: PoolId, now: float) -> list[Decision]:
-        """Admit held turns in their order until every backend of the pool is full or reserved (invariant 4)."""
-        pool = self._pools.get(pool_id)
-        if pool is None:
-            return []
-        pool.line.release()
-        if not pool.line.waiting:
-            return []
-        able = {backend.id: backend for backend in pool.backends.values() if backend.up}
-        decisions: list[Decision] = []
-        blocked: list[Turn] = []
-        while able and (turn := pool.line.take_first(able)) is not None:
-            backends = placement.candidates(turn, able.values())
-            lease = self._try(turn, backends, now)
-            if lease is None and self._policy.mode == "observe" and backends:
-                lease = self._admit_anyway(turn, backends[0], AdmitWhy.OBSERVED, now)
-            if lease is not None:
-                decisions.append(self._leave_line(turn, lease))
-                continue
-            blocked.append(turn)
-            if backends:
-                pool.line.reserve(backends[0], turn)
-                del able[backends[0].id]
-        for turn in blocked:
-            pool.line.push(turn)
-        return decisions
-
-    def _dispatch_all(self, now: float) -> list[Decision]:
-        return [decision for pool in self._pools for decision in self._dispatch(pool.id, now)]
-
-    def _look_again(self, pool_id: PoolId, now: float) -> list[Decision]:
-        """What a backend can do has changed: everybody who waits in its pool looks where to wait now."""
-        pool = self._pools.get(pool_id)
-        if pool is None:
-            return []
-        waiting = [turn for turn in self._held.values() if turn.facts.pool == pool_id]
-        if not pool.is_up:
-            decisions = self._refuse_held(waiting, RefusalReason.NO_BACKEND)
-            self._pools.clean_up(pool_id)
-            return decisions
-        for turn in waiting:
-            self._line_up_anew(turn)
-        return self._dispatch(pool_id, now)
-
-    def _line_up_anew(self, turn: Turn) -> None:
-        pool = self._pools.get(turn.facts.pool)
-        if pool is not None:
-            pool.line.move(turn)
-
-    def _relocate(self, cooled: Sequence[Session], now: float) -> None:
-        """These contexts are gone: the turns that waited for their origin may run elsewhere."""
-        for session in cooled:
-            for turn in session.held.values():
-                self._line_up_anew(turn)
-                self._again_at = now
 
     # ------------------------------------------------------------------ places and windows
 
     def _set_window(self, state: Backend, window: float, now: float) -> list[Decision]:
         state.set_window(window)
         self._places.pause_surplus(state)
-        return self._dispatch(state.pool, now)
+        return self._waiting.dispatch(state.pool, now)
 
     def _lose(self, state: Backend) -> None:
         """The engine is gone, and all contexts with it; what runs there will end by itself."""
@@ -597,10 +415,10 @@ class Gate:
         }
         return GateSnapshot(
             arrived=counts.arrived,
-            admitted=counts.finished.total() + len(self._running),
-            running=len(self._running),
+            admitted=counts.finished.total() + len(self._admission.running),
+            running=len(self._admission.running),
             finished=dict(counts.finished),
-            held=len(self._held),
+            held=len(self._waiting.turns),
             refused=dict(counts.refused),
             abandoned=counts.abandoned,
             admitted_by=dict(counts.admitted_by),

@@ -51,8 +51,15 @@ class Intake:
         self._places.dismiss(session)
         self.sessions.drop(session)
 
+    def forget_if_nothing(self, session: Session) -> None:
+        """Forget a session that is over, or that has never come to anything."""
+        if session.is_over or (session.origin is None and not session.held):
+            self.forget(session)
+
     def relatives(self, session: Session) -> tuple[Session, ...]:
         """Return those whose idle place a session may take: its parent, and who has taken its own."""
+        if session.parent is None and session.borrower is None:
+            return ()
         found = []
         if session.parent is not None:
             parent = self.sessions.get(session.pool, session.parent)
@@ -66,10 +73,10 @@ class Intake:
         if facts.session is None:
             key = SessionKey("", f"turn-{self._tickets}")
             return Session(key, facts.pool, facts.rule, facts.parent, facts.prefix_key, one_turn=True)
-        session = self.sessions.get(facts.pool, facts.session)
+        session = self.sessions.seen(facts.pool, facts.session)
         if session is None:
             session = Session(facts.session, facts.pool, facts.rule, facts.parent, facts.prefix_key)
-        self.sessions.touch(session)
+            self.sessions.keep(session)
         return session
 
 

@@ -120,7 +120,7 @@ class Places:
 
     def inherit(self, donor: Session, heir: Session, backend: Backend, charge: int) -> bool:
         """Take the idle place of a relative for ``heir``, if ``charge`` fits in its stead."""
-        if donor.place is not backend or donor.running or not backend.fits(charge - backend.charge(donor.charged)):
+        if donor.place is not backend or donor.running or not backend.fits(charge - backend.charged(donor)):
             return False
         self.pause(donor)
         donor.borrower = heir

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from concur_proxy.core.backend import Backend
 from concur_proxy.core.ordering import Line
+from concur_proxy.core.sessions import Turn
 from concur_proxy.model import BackendId, PoolId
 
 
@@ -48,6 +49,12 @@ class Pools:
         """Return how many turns wait in a pool."""
         found = self._pools.get(pool)
         return found.line.waiting if found is not None else 0
+
+    def line_up_anew(self, turn: Turn) -> None:
+        """Let a turn that stands in line look where to stand now."""
+        pool = self._pools.get(turn.facts.pool)
+        if pool is not None:
+            pool.line.move(turn)
 
     def add(self, backend: Backend) -> None:
         if backend.id in self._backends:

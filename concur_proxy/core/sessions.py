@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from concur_proxy.core.backend import Backend
     from concur_proxy.core.ordering import Lane
 
+_Name = tuple[PoolId, str, str]
+"""Pool, namespace and id: a tuple of texts is found faster than one of values."""
+
 SCAN = 64
 """How many of the oldest sessions are looked at for one that may be forgotten."""
 
@@ -123,31 +126,40 @@ class SessionTable:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._sessions: OrderedDict[tuple[PoolId, SessionKey], Session] = OrderedDict()
+        self._sessions: OrderedDict[_Name, Session] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def get(self, pool: PoolId, key: SessionKey) -> Session | None:
-        return self._sessions.get((pool, key))
+        return self._sessions.get((pool, key.namespace, key.id))
 
-    def touch(self, session: Session) -> None:
-        """Keep a session, as the one seen last."""
-        name = (session.pool, session.key)
+    def seen(self, pool: PoolId, key: SessionKey) -> Session | None:
+        """Return a session that is heard of now: it becomes the newest."""
+        name = (pool, key.namespace, key.id)
+        session = self._sessions.get(name)
+        if session is not None:
+            self._sessions.move_to_end(name)
+        return session
+
+    def keep(self, session: Session) -> None:
+        """Keep a session as the newest."""
+        name = _name(session)
         self._sessions[name] = session
         self._sessions.move_to_end(name)
 
     def drop(self, session: Session) -> None:
-        if self._sessions.get((session.pool, session.key)) is session:
-            del self._sessions[session.pool, session.key]
+        name = _name(session)
+        if self._sessions.get(name) is session:
+            del self._sessions[name]
 
     def move(self, session: Session, pool: PoolId) -> bool:
         """Keep a session under another pool; False where there is one of its name already."""
-        if (pool, session.key) in self._sessions:
+        if self.get(pool, session.key) is not None:
             return False
         self.drop(session)
         session.pool = pool
-        self.touch(session)
+        self.keep(session)
         return True
 
     def newest_first(self) -> Iterator[Session]:
@@ -161,5 +173,9 @@ class SessionTable:
             session = next(iter(self._sessions.values()))
             if not session.running and not session.held:
                 return session
-            self.touch(session)
+            self.keep(session)
         return None
+
+
+def _name(session: Session) -> _Name:
+    return session.pool, session.key.namespace, session.key.id

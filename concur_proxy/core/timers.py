@@ -22,12 +22,13 @@ SleeperT = TypeVar("SleeperT", bound=Sleeper)
 class Timers(Generic[SleeperT]):
     """An entry of the heap counts while its item still wants to be woken at that time."""
 
-    __slots__ = ("_dead", "_heap", "_sequence")
+    __slots__ = ("_dead", "_heap", "_sequence", "_soon")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, SleeperT]] = []
         self._sequence = 0
         self._dead = 0
+        self._soon: float | None = None
 
     def __len__(self) -> int:
         """Return the size of the heap, dead entries included: at most twice the alarms, and a few."""
@@ -49,16 +50,25 @@ class Timers(Generic[SleeperT]):
             if self._dead > FEW and self._dead > len(self._heap) // 2:
                 self._clean_up()
 
+    def wake(self, now: float) -> None:
+        """Ask for a call of ``due`` at once, for no item in particular."""
+        self._soon = now
+
     def due(self, now: float) -> Iterator[SleeperT]:
         """Take out and yield what is due; alarms set meanwhile, even for ``now``, are left to the next call."""
+        self._soon = None
         last = self._sequence
-        while (at := self.next()) is not None and at <= now and self._heap[0][1] <= last:
+        while (at := self._first()) is not None and at <= now and self._heap[0][1] <= last:
             item = heapq.heappop(self._heap)[2]
             item.wakes_at = None
             yield item
 
     def next(self) -> float | None:
-        """Return when the first alarm goes off."""
+        """Return when ``due`` should be called."""
+        first = self._first()
+        return first if self._soon is None or (first is not None and first < self._soon) else self._soon
+
+    def _first(self) -> float | None:
         while self._heap and self._heap[0][2].wakes_at != self._heap[0][0]:
             heapq.heappop(self._heap)
             self._dead -= 1

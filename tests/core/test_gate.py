@@ -1046,7 +1046,7 @@ def test_several_choices_leave_one_history():
 def test_a_bad_request_leaves_no_context_in_the_shadow():
     stand = Stand(4, capacity=1000)
     stand.run("agent", prompt=600)
-    stand.arrive("bad", tokens=300)
+    stand.arrive("bad", tokens=390)
     stand.finish("bad", outcome=Outcome.CLIENT_ERROR)
     stand.arrive("works", tokens=350)
     stand.resize(1)

@@ -282,7 +282,9 @@ class GateMachine(RuleBasedStateMachine):
         for pool in self.gate._pools:
             able = [backend for backend in pool.backends.values() if backend.up]
             waiting = [
-                turn for turn in self.gate._held.values() if turn.facts.pool == pool.id and turn.not_before <= self.now
+                turn
+                for turn in self.gate._waiting.turns.values()
+                if turn.facts.pool == pool.id and turn.not_before <= self.now
             ]
             for turn in sorted(waiting, key=pool.line.place_of):
                 wanted = placement.candidates(turn, able)
@@ -298,7 +300,7 @@ class GateMachine(RuleBasedStateMachine):
         if not hasattr(self, "gate"):
             return
         for state in self.gate._pools.backends():
-            turns = [turn for turn in self.gate._running.values() if turn.backend is state]
+            turns = [turn for turn in self.gate._admission.running.values() if turn.backend is state]
             riders = [turn for turn in turns if not turn.is_branch]
             branches = [turn for turn in turns if turn.is_branch]
             assert (state.running, state.branches) == (len(turns), len(branches))
@@ -317,12 +319,12 @@ class GateMachine(RuleBasedStateMachine):
         if not hasattr(self, "gate"):
             return
         gate = self.gate
-        busy = len(gate._held) + len(gate._running)
+        busy = len(gate._waiting.turns) + len(gate._admission.running)
         assert len(gate._intake.sessions) <= MAX_SESSIONS + busy + 1
         assert len(list(gate._pools)) <= len(POOLS)
-        assert len(gate._timers) <= 2 * (len(gate._held) + len(gate._intake.sessions)) + 64 + 1
+        assert len(gate._timers) <= 2 * (len(gate._waiting.turns) + len(gate._intake.sessions)) + 64 + 1
         for pool in gate._pools:
-            lined_up = sum(turn.lane is not None for turn in gate._held.values() if turn.facts.pool == pool.id)
+            lined_up = sum(turn.lane is not None for turn in gate._waiting.turns.values() if turn.facts.pool == pool.id)
             assert pool.line.waiting == lined_up
 
     def teardown(self):

@@ -1,0 +1,150 @@
+"""The turns that are held: who waits, who goes next, who is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from concur_proxy.core import placement
+from concur_proxy.core.admission import Admission
+from concur_proxy.core.intake import Intake
+from concur_proxy.core.places import Places
+from concur_proxy.core.policy import Decision
+from concur_proxy.core.pools import Pool, Pools
+from concur_proxy.core.report import Counts
+from concur_proxy.core.sessions import Session, Turn
+from concur_proxy.core.timers import Timers
+from concur_proxy.model import Admitted, AdmitWhy, Lease, PoolId, RefusalReason, Refused
+
+
+class Waiting:
+    """All held turns, by ticket; those that may run now stand in the line of their pool, too."""
+
+    __slots__ = ("_admission", "_counts", "_intake", "_places", "_pools", "_timers", "turns")
+
+    def __init__(
+        self,
+        pools: Pools,
+        admission: Admission,
+        intake: Intake,
+        places: Places,
+        counts: Counts,
+        timers: Timers[Session | Turn],
+    ) -> None:
+        self._pools = pools
+        self._admission = admission
+        self._intake = intake
+        self._places = places
+        self._counts = counts
+        self._timers = timers
+        self.turns: dict[int, Turn] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.turns) >= self._places.policy.max_held
+
+    # coming and going
+
+    def hold(self, turn: Turn, pool: Pool, now: float) -> None:
+        """Let a turn wait until it may go, or for as long as it may wait."""
+        self.turns[turn.ticket] = turn.session.held[turn.ticket] = turn
+        for donor in turn.donors:
+            if donor.heirs is None:
+                donor.heirs = {}
+            donor.heirs[turn.ticket] = turn
+        if turn.not_before > now:
+            self._timers.set(turn, min(turn.not_before, turn.deadline))
+        else:
+            self._line_up(turn, pool)
+
+    def release(self, turn: Turn) -> None:
+        """The turn waits no more."""
+        del self.turns[turn.ticket], turn.session.held[turn.ticket]
+        for donor in turn.donors:
+            if donor.heirs is not None:
+                donor.heirs.pop(turn.ticket, None)
+        turn.donors = ()
+        self._timers.clear(turn)
+        pool = self._pools.get(turn.facts.pool)
+        if pool is not None:
+            pool.line.discard(turn)
+
+    def admitted(self, turn: Turn, lease: Lease) -> Admitted:
+        self.release(turn)
+        return Admitted(turn.ticket, lease)
+
+    def alarm(self, turn: Turn, now: float) -> list[Decision]:
+        """A turn has waited as long as it may, or as long as it should have at least."""
+        pool = self._pools.get(turn.facts.pool)
+        assert pool is not None
+        if turn.deadline > now:
+            self._line_up(turn, pool)
+            return []
+        able = placement.candidates(turn, pool.backends.values())
+        if self._places.policy.force_after_max_wait and able:
+            return [self.admitted(turn, self._admission.enter_anyway(turn, able[0], AdmitWhy.FORCED, now))]
+        return self.refuse_held([turn], RefusalReason.QUEUE_TIMEOUT)
+
+    def _line_up(self, turn: Turn, pool: Pool) -> None:
+        pool.line.push(turn)
+        self._timers.set(turn, turn.deadline)
+
+    # refusals
+
+    def refuse(self, turn: Turn, reason: RefusalReason) -> Refused:
+        """Refuse a turn that is not held; where it is tried again, it has its place in line."""
+        self._counts.refused[reason] += 1
+        self._intake.tries.remember(turn.facts, turn.first_arrived_at)
+        self._intake.forget_if_nothing(turn.session)
+        return Refused(turn.ticket, reason, self._places.policy.retry_after_s)
+
+    def refuse_held(self, turns: Sequence[Turn], reason: RefusalReason) -> list[Decision]:
+        for turn in turns:
+            self.release(turn)
+        return [self.refuse(turn, reason) for turn in turns]
+
+    # who goes next
+
+    def dispatch(self, pool_id: PoolId, now: float) -> list[Decision]:
+        """Admit held turns in their order until every backend of the pool is full or reserved (invariant 4)."""
+        pool = self._pools.get(pool_id)
+        if pool is None:
+            return []
+        pool.line.release()
+        if not pool.line.waiting:
+            return []
+        able = {backend.id: backend for backend in pool.backends.values() if backend.up}
+        observes = self._places.policy.mode == "observe"
+        decisions: list[Decision] = []
+        blocked: list[Turn] = []
+        while able and (turn := pool.line.take_first(able)) is not None:
+            backends = placement.candidates(turn, able.values())
+            lease = self._admission.enter(turn, backends, now)
+            if lease is None and observes and backends:
+                lease = self._admission.enter_anyway(turn, backends[0], AdmitWhy.OBSERVED, now)
+            if lease is not None:
+                decisions.append(self.admitted(turn, lease))
+                continue
+            blocked.append(turn)
+            if backends:
+                pool.line.reserve(backends[0], turn)
+                del able[backends[0].id]
+        for turn in blocked:
+            pool.line.push(turn)
+        return decisions
+
+    def dispatch_all(self, now: float) -> list[Decision]:
+        return [decision for pool in self._pools for decision in self.dispatch(pool.id, now)]
+
+    def look_again(self, pool_id: PoolId, now: float) -> list[Decision]:
+        """What a backend can do has changed: everybody who waits in its pool looks where to wait now."""
+        pool = self._pools.get(pool_id)
+        if pool is None:
+            return []
+        waiting = [turn for turn in self.turns.values() if turn.facts.pool == pool_id]
+        if not pool.is_up:
+            decisions = self.refuse_held(waiting, RefusalReason.NO_BACKEND)
+            self._pools.clean_up(pool_id)
+            return decisions
+        for turn in waiting:
+            pool.line.move(turn)
+        return self.dispatch(pool_id, now)

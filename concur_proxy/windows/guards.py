@@ -64,7 +64,7 @@ class Drain:
 
     def goes_on(self, *, over: bool, now: float) -> bool:
         """Tell whether it is still under way; ``over``: the load exceeds the window in force."""
-        if over and now < self._latest:
+        if over:
             self._quiet_until = now + SETTLE_S
         return now < min(self._quiet_until, self._latest)
 

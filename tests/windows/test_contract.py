@@ -152,6 +152,9 @@ class TestAdaptiveLaw:
         assert set(run.windows) == {12 * 0.9}
         assert all(verdict.hard for verdict in run.verdicts)
 
+    def test_an_engine_that_refuses_everything_does_not_take_the_window_to_its_end(self, name):
+        assert Run(make(name), 100.0, running=0).step(rejections=50.0, **ROOM).window == 25
+
     def test_refusals_are_news_also_without_metrics(self, name):
         assert Run(make(name), running=12).step(rejections=1.0, **SILENCE).window == 12 * 0.9
 

@@ -67,7 +67,7 @@ def test_the_law_changes_while_sessions_live(engine: str) -> None:
     with ProxyProcess([engine]) as proxy:
         ask(proxy.url, "a")
         assert change(proxy.url, law="fixed", fixed={"window": 3})["law"] == "fixed"
-        backend = wait_for(lambda: next(b for b in status(proxy.url)["backends"] if b["window"] == 3))
+        backend = wait_for(lambda: next((b for b in status(proxy.url)["backends"] if b["window"] == 3), None))
         assert backend["law"]["name"] == "fixed"
         assert backend["active"] == 1
         change(proxy.url, law="unlimited")
@@ -78,7 +78,7 @@ def test_the_law_changes_while_sessions_live(engine: str) -> None:
 def test_a_share_of_the_window_as_its_upper_bound(engine: str) -> None:
     with ProxyProcess([engine], flags=["--window", "8"]) as proxy:
         change(proxy.url, window_max="50%")
-        backend = wait_for(lambda: next(b for b in status(proxy.url)["backends"] if b["window"] == 4))
+        backend = wait_for(lambda: next((b for b in status(proxy.url)["backends"] if b["window"] == 4), None))
         assert backend["window_max"] == 4
 
 

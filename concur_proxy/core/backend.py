@@ -100,6 +100,11 @@ class Backend:
         return self.load / self.window if 0.0 < self.window < math.inf else 0.0
 
     @property
+    def is_uniform(self) -> bool:
+        """All turns without a place count alike: where one finds no room, none does."""
+        return self.unit is Unit.SESSIONS
+
+    @property
     def is_over(self) -> bool:
         return self.load > self.window + ROUNDING
 

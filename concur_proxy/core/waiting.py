@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from concur_proxy.core import placement
 from concur_proxy.core.admission import Admission
+from concur_proxy.core.backend import Backend
 from concur_proxy.core.intake import Intake
 from concur_proxy.core.places import Places
 from concur_proxy.core.policy import Decision
@@ -14,6 +15,9 @@ from concur_proxy.core.report import Counts
 from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.core.timers import Timers
 from concur_proxy.model import Admitted, AdmitWhy, Lease, PoolId, RefusalReason, Refused
+
+LOOK_AHEAD = 8
+"""Blocked turns with a choice that reserve one backend each; the next reserves all it may use: no round takes long."""
 
 
 class Waiting:
@@ -116,6 +120,7 @@ class Waiting:
         observes = self._places.policy.mode == "observe"
         decisions: list[Decision] = []
         blocked: list[Turn] = []
+        undecided = 0
         while able and (turn := pool.line.take_first(able)) is not None:
             backends = placement.candidates(turn, able.values())
             lease = self._admission.enter(turn, backends, now)
@@ -125,9 +130,10 @@ class Waiting:
                 decisions.append(self.admitted(turn, lease))
                 continue
             blocked.append(turn)
-            if backends:
-                pool.line.reserve(backends[0], turn)
-                del able[backends[0].id]
+            undecided += len(backends) > 1
+            for backend in backends if undecided > LOOK_AHEAD else _kept_for(backends):
+                pool.line.reserve(backend, turn)
+                del able[backend.id]
         for turn in blocked:
             pool.line.push(turn)
         return decisions
@@ -148,3 +154,8 @@ class Waiting:
         for turn in waiting:
             pool.line.move(turn)
         return self.dispatch(pool_id, now)
+
+
+def _kept_for(backends: Sequence[Backend]) -> list[Backend]:
+    """Return what a blocked turn keeps those behind it from: the backend it would take, and those that nobody can."""
+    return [backend for backend in backends if backend is backends[0] or backend.is_uniform]

@@ -5,10 +5,12 @@ import math
 import pytest
 
 from concur_proxy.core.gate import GatePolicy
+from concur_proxy.core.waiting import LOOK_AHEAD
 from concur_proxy.model import (
     Admitted,
     AdmitWhy,
     BackendEvent,
+    BackendId,
     FinishReason,
     Held,
     Outcome,
@@ -315,6 +317,19 @@ def test_a_head_that_waits_reserves_one_backend_not_all():
     assert stand.held == {"large"}
     assert isinstance(stand.arrive("small", tokens=50), Admitted)
     assert stand.leases["small"].backend != {"one": A, "two": B}["one"]  # "large" waits where most room is
+
+
+@pytest.mark.parametrize(("large", "held"), [(LOOK_AHEAD, False), (LOOK_AHEAD + 1, True)])
+def test_a_long_line_of_large_turns_reserves_everything(large, held):
+    """Token windows: nobody looks through a whole line for a turn that is small enough."""
+    stand = Stand()
+    for number in range(LOOK_AHEAD + 4):
+        stand.add(BackendId(str(number)), 1000, unit=TOKENS)
+        stand.arrive(f"works {number}", tokens=600)
+    for number in range(large):
+        stand.arrive(f"large {number}", tokens=500)
+    stand.resize(1000, backend=BackendId("0"))
+    assert isinstance(stand.arrive("small", tokens=100), Held) is held
 
 
 def test_who_cannot_run_elsewhere_keeps_nobody_from_running_elsewhere():

@@ -298,6 +298,17 @@ def test_a_place_lost_on_arrival_is_kept_for_the_turn_that_has_lost_it():
     assert stand.abandon("grown") == ["small"]
 
 
+def test_a_place_lost_on_arrival_goes_to_others_where_its_turn_waits_elsewhere():
+    """``arrive`` answers for one turn: the tick that it asks for lets the others in (invariant 4)."""
+    stand = Stand(1000, 100, unit=TOKENS, capacity=600)
+    stand.run("grown", tokens=350, prompt=350, avoid=frozenset({B}))
+    stand.arrive("works", tokens=600, avoid=frozenset({B}))
+    stand.arrive("works too", tokens=50, avoid=frozenset({A}))
+    stand.arrive("waits", tokens=300)
+    assert isinstance(stand.arrive("grown", tokens=700), Held)
+    assert stand.wait(0.0) == ["waits"]
+
+
 def test_the_head_of_the_line_is_not_starved_by_smaller_ones():
     stand = Stand(1000, unit=TOKENS)
     stand.arrive("one", tokens=500)
@@ -461,6 +472,43 @@ def test_a_loan_is_over_when_the_parent_has_a_place_again():
     stand.finish("child")
     assert isinstance(stand.arrive("parent"), Held)
     assert stand.state("child") == "idle"
+
+
+def test_what_a_child_leaves_of_its_parents_room_goes_to_others_at_once():
+    stand = Stand(1000, unit=TOKENS)
+    stand.run("parent", tokens=500, prompt=500)
+    stand.arrive("works", tokens=400)
+    stand.arrive("waits", tokens=300)
+    stand.arrive("child", parent="parent", tokens=200)
+    assert stand.running == {"works", "child"}
+    assert stand.wait(0.0) == ["waits"]
+
+
+def test_a_child_that_may_not_run_where_its_parent_is_leaves_it_alone():
+    stand = Stand(2, 1)
+    for name in ("parent", "works"):
+        stand.arrive(name, avoid=frozenset({B}))
+    stand.arrive("elsewhere", avoid=frozenset({A}))
+    stand.finish("parent")
+    assert isinstance(stand.arrive("child", parent="parent", avoid=frozenset({A})), Held)
+    assert stand.state("parent") == "idle"
+
+
+def test_a_window_that_makes_a_child_take_a_place_binds():
+    stand = Stand(2)
+    stand.arrive("works")
+    stand.run("parent")
+    assert not stand.gate.view(A, now=0.0).bound
+    stand.arrive("child", parent="parent")
+    assert stand.gate.view(A, now=0.0).bound
+
+
+def test_observing_takes_no_place_from_a_parent():
+    stand = Stand(2, mode="observe")
+    stand.arrive("works")
+    stand.run("parent")
+    assert stand.arrive("child", parent="parent").lease.why is AdmitWhy.OBSERVED
+    assert stand.state("parent") == "idle"
 
 
 def test_a_child_leaves_its_parent_alone_while_there_is_room():
@@ -688,6 +736,17 @@ def test_another_body_is_no_retry_unless_it_says_so():
         assert stand.finish("works", outcome=Outcome.CANCELLED) == [first]
 
 
+def test_a_retry_after_a_refusal_takes_its_first_tries_place_in_line():
+    stand = Stand(1, max_wait_s=10.0)
+    stand.arrive("works")
+    stand.arrive("retries", body_digest=7)
+    stand.wait(5.0)
+    stand.arrive("later", body_digest=8)
+    assert stand.wait(5.0) == ["retries"]
+    stand.arrive("retries", body_digest=7)
+    assert stand.finish("works", outcome=Outcome.CANCELLED) == ["retries"]
+
+
 def test_a_retry_that_comes_too_late_is_a_first_try():
     stand = Stand(1, max_wait_s=10.0)
     stand.arrive("works")
@@ -723,6 +782,14 @@ def test_a_turn_that_was_put_back_does_not_go_before_its_time():
     assert stand.gate.next_deadline() == 2.0
     assert stand.wait(1.9) == []
     assert stand.wait(0.2) == ["refused"]
+
+
+def test_a_turn_without_a_session_that_was_put_back_is_no_paused_session():
+    stand = Stand(1)
+    ticket = stand.arrive().ticket
+    stand.requeue(ticket, after=2.0)
+    assert (stand.books.paused, stand.backend().active) == (0, 0)
+    assert stand.wait(2.0) == [ticket]
 
 
 def test_a_turn_that_was_put_back_keeps_its_deadline():

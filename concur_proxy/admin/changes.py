@@ -89,14 +89,19 @@ def _section(now: SectionT, patch: dict[str, Any], problems: list[str]) -> Secti
 
 
 def bounds(change: Change, view: WindowView) -> tuple[float, float]:
-    """Return minimum and maximum of one backend's window; shares are of its window, or of what is active if none."""
+    """Return minimum and maximum of one backend's window; shares are of its window, or of what is active if none.
+
+    A bound that the change does not name stays as it is: a cap that an earlier share came to is in no setting.
+    """
     base = view.window if math.isfinite(view.window) else float(view.active)
     control = change.settings.control
-    least, most = control.window_min, math.inf if control.window_max is None else control.window_max
-    if "window_min" in change.shares:
-        least = max(1.0, base * change.shares["window_min"])
+    least, most = view.minimum, view.maximum
+    if "window_min" in change.names:
+        least = max(1.0, base * change.shares["window_min"]) if "window_min" in change.shares else control.window_min
     if "window_max" in change.shares:
         most = max(1.0, base * change.shares["window_max"])
+    elif "window_max" in change.names:
+        most = math.inf if control.window_max is None else control.window_max
     return min(least, most), most
 
 

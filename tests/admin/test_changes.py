@@ -16,11 +16,11 @@ from concur_proxy.windows.base import WindowView
 NOW = Settings(control={"window_min": 2, "aimd": {"alpha": 3}})
 
 
-def view(window: float, active: int = 0) -> WindowView:
+def view(window: float, active: int = 0, *, minimum: float = 2, maximum: float = math.inf) -> WindowView:
     return WindowView(
         window=window,
-        minimum=1,
-        maximum=math.inf,
+        minimum=minimum,
+        maximum=maximum,
         active=active,
         running=active,
         held=0,
@@ -100,6 +100,11 @@ def test_numbers_hold_for_every_backend():
     change = read_change({"window_min": 3, "window_max": 12}, NOW)
     assert bounds(change, view(40)) == bounds(change, view(5)) == (3, 12)
     assert bounds(read_change({"window_max": None}, NOW), view(5)) == (2, math.inf)
+
+
+def test_a_bound_that_is_not_named_stays():
+    assert bounds(read_change({"window_min": 3}, NOW), view(20, maximum=20)) == (3, 20)
+    assert bounds(read_change({"window_max": 12}, NOW), view(20, minimum=7)) == (7, 12)
 
 
 @given(st.floats(0, 9999), st.floats(1, 1e9) | st.just(math.inf), st.integers(0, 10**6), st.sampled_from(BOUNDS))

@@ -100,6 +100,7 @@ def _server(node: Node) -> Server:
         server_header=False,
         proxy_headers=False,  # who the peer is decides who may manage: no header may change that
         timeout_keep_alive=CLIENT_KEEP_ALIVE_S,
+        limit_concurrency=settings.max_connections,
     )
     return Server(config, node.handler, grace_s=settings.grace_s)
 

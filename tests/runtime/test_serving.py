@@ -82,6 +82,13 @@ def test_a_share_of_the_window_as_its_upper_bound(engine: str) -> None:
         assert backend["window_max"] == 4
 
 
+def test_connections_beyond_the_limit_are_refused(engine: str) -> None:
+    with ProxyProcess([engine], env={"CONCUR_SERVER__MAX_CONNECTIONS": "2"}) as proxy:
+        with long_turn(proxy.url, "first"), long_turn(proxy.url, "second"):
+            answer = ask(proxy.url, "third")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "queue_full")
+
+
 def test_a_smaller_window_holds_and_a_larger_one_lets_in(engine: str) -> None:
     with ProxyProcess([engine], flags=["--window", "1"]) as proxy, ThreadPoolExecutor() as others:
         with long_turn(proxy.url, "first"):

@@ -80,7 +80,7 @@ class AccessLog:
 
 
 def _text_line(turn: TurnLog, now: float) -> str:
-    line = f"{_stamp(now)} INFO access: {turn.method} {_one_line(turn.path)} {turn.status} {turn.outcome}"
+    line = f"{_stamp(now)} INFO access: {turn.method or '-'} {_one_line(turn.path) or '-'} {turn.status} {turn.outcome}"
     if turn.session is not None:
         line += f" session={turn.rule}:{_one_word(turn.session.id)}"
     if turn.backend is not None:

@@ -61,6 +61,10 @@ def test_a_text_line_leaves_out_what_is_not_known():
     assert line(BARE) == "2023-11-14T22:13:20.250Z INFO access: GET /nowhere 404 unknown_path total=1ms id=r-2\n"
 
 
+def test_what_was_not_http_keeps_the_fields_in_their_columns():
+    assert " access: - - 400 client_error " in line(TurnLog("r", "", "", "other", 400, "client_error", 0.0))
+
+
 def test_unknown_cached_tokens_are_not_zero():
     turn = TurnLog("r", "POST", "/", "chat", 200, "completed", 1.0, usage=Usage(5, 6))
     assert "prompt=5 cached=? completion=6" in line(turn)

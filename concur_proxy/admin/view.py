@@ -24,13 +24,17 @@ _LEGEND = (
 
 
 def fetch_status(url: str, token: str | None) -> StatusReport:
-    """Ask the proxy at ``url`` for its status; raise ``ConcurError`` where it does not give it."""
+    """Ask the proxy at ``url`` for its status; raise ``ConcurError`` where it does not give it.
+
+    ``url`` may be a bare host and port.
+    """
+    url = url if "://" in url else f"http://{url}"
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         answer = httpx.get(f"{url.rstrip('/')}/concur/status", headers=headers, timeout=TIMEOUT_S)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ConcurError(
-            f"no answer from {url}: {error}. Is the proxy running? Name its address with --url."
+            f"no answer from {url}: {str(error).rstrip('.')}. Is the proxy running? Name its address with --url."
         ) from None
     if answer.status_code != httpx.codes.OK:
         raise ConcurError(f"{url} answered {answer.status_code}: {_reason(answer)}")

@@ -85,7 +85,8 @@ def serving(status: int, body: str):
 def test_a_status_comes_as_it_was_sent():
     with serving(200, STATUS.model_dump_json()) as (url, seen):
         assert fetch_status(f"{url}/", "secret") == STATUS
-    assert seen == [("/concur/status", "Bearer secret")]
+        assert fetch_status(url.removeprefix("http://"), None) == STATUS
+    assert seen == [("/concur/status", "Bearer secret"), ("/concur/status", None)]
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,8 @@ def _vllm_options(model: str | None, flags: list[str]) -> VllmOptions | None:
         raise ConfigError(f"unexpected argument {flags[0]}{hint}")
     if model is None:
         return None
+    if not model:
+        raise ConfigError("--vllm names no model; give one, such as --vllm Qwen/Qwen3-32B")
     from concur_proxy.runtime import VllmOptions
 
     return VllmOptions(model=model, flags=tuple(flags))
@@ -185,7 +187,7 @@ def engine(
         str, typer.Option(help="A named deployment: model, cards, KV cache. See --list-profiles.")
     ] = "laptop",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     kv_tokens: Annotated[
         int | None, typer.Option(help="Size of the KV cache in tokens, instead of the profile's.")
     ] = None,

@@ -81,6 +81,7 @@ def test_serve_without_an_engine_shows_how_to_name_one():
         (["http://a:8000"], "unexpected argument http://a:8000; did you mean --backend http://a:8000?"),
         (["--backend", "http://a", "--", "--max-model-len", "9"], "engine flags go with --vllm MODEL"),
         (["--config", "none.yaml"], "none.yaml: cannot be read"),
+        (["--vllm", ""], "--vllm names no model"),
         (["--bakend", "http://a"], "No such option: --bakend"),
     ],
 )
@@ -158,6 +159,10 @@ def test_engine_profiles_are_listed_with_their_sizes():
 
 def test_an_unknown_profile_is_refused():
     assert "profile: 'abacus' is not one of laptop" in refused("engine", "--profile", "abacus")
+
+
+def test_a_port_that_cannot_be_is_refused_by_the_engine():
+    assert "Invalid value for '--port'" in refused("engine", "--port", "99999")
 
 
 def test_an_unknown_law_is_refused_before_the_demo_starts():

@@ -111,7 +111,7 @@ class ServerSettings(Section):
     max_body_bytes: int = Field(32 << 20, ge=1024, le=1 << 30, description="Larger request bodies get 413.")
     grace_s: Seconds = Field(30.0, description="After SIGTERM: how long running streams may still take.")
     max_connections: int = Field(20_000, ge=1, le=1_000_000, description="Client connections at once.")
-    access_log: bool = Field(True, description="One line per request on stderr.")
+    access_log: bool = Field(True, description="One line per request on a forwarded path on stderr.")
     admin_token: Secret | None = Field(
         None, description="Token for management calls (Authorization: Bearer). Without it they work from loopback only."
     )

@@ -18,7 +18,7 @@ PoolId = NewType("PoolId", str)
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """One agent's run. ``namespace`` is a digest of the API key that opened it: one id under two keys is two sessions."""
+    """One agent's run. ``namespace`` is a digest of the API key that opened it: an id under two keys is two sessions."""
 
     namespace: str
     id: str
@@ -52,7 +52,7 @@ class TurnFacts:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the engine reported for one turn. ``cached_tokens`` is None where the engine does not tell: unknown, not 0."""
+    """What the engine reported for one turn. ``cached_tokens`` is None where it does not tell: unknown, not 0."""
 
     prompt_tokens: int
     completion_tokens: int

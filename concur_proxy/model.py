@@ -18,7 +18,7 @@ PoolId = NewType("PoolId", str)
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """One agent's run. ``namespace`` is a digest of the API key that opened it: an id under two keys is two sessions."""
+    """One agent's run. ``namespace`` is a digest of the API key that opened it: one id under two keys is two."""
 
     namespace: str
     id: str

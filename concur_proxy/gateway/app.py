@@ -23,6 +23,7 @@ from concur_proxy.gateway.paths import Shape
 from concur_proxy.gateway.replies import error_json, retry_headers
 
 CREDENTIALS = frozenset({b"authorization", b"x-api-key"})
+READ = ["GET", "HEAD"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,9 @@ def _add_health(app: FastAPI, readiness: Callable[[], Readiness]) -> None:
         state = readiness()
         return _json({"status": "ready" if state.ready else "not ready", **state.detail}, 200 if state.ready else 503)
 
-    app.add_api_route("/livez", livez)
-    app.add_api_route("/readyz", readyz)
-    app.add_api_route("/health", readyz)
+    app.add_api_route("/livez", livez, methods=READ)
+    app.add_api_route("/readyz", readyz, methods=READ)
+    app.add_api_route("/health", readyz, methods=READ)
 
 
 def _add_models(app: FastAPI, models: Callable[[HeaderList], Awaitable[ModelList]]) -> None:
@@ -78,8 +79,8 @@ def _add_models(app: FastAPI, models: Callable[[HeaderList], Awaitable[ModelList
                 return _json(entry)
         raise ModelNotFoundError(f"The model {model!r} is not served here.", param="model")
 
-    app.add_api_route("/v1/models", list_models)
-    app.add_api_route("/v1/models/{model:path}", one_model)
+    app.add_api_route("/v1/models", list_models, methods=READ)
+    app.add_api_route("/v1/models/{model:path}", one_model, methods=READ)
 
 
 def _json(content: object, status: int = 200) -> Response:

@@ -10,6 +10,7 @@ A ``Turn`` is a chain of callbacks, not a task, so that a held one costs little.
 from __future__ import annotations
 
 import logging
+import random
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -44,9 +45,14 @@ logger = logging.getLogger(__name__)
 
 OVERLOADED = frozenset({429, 503, 529})
 CLIENT_LEFT = 499
-MAX_TRIES = 5
-"""How often a turn goes to engines that answer that they are full, before the client gets to see the answer."""
-LONGEST_PAUSE_S = 60.0
+MAX_TRIES = 30
+"""How often a turn goes to engines that answer that they are full, before the client gets to see the answer.
+
+Its longest wait usually ends it before.
+"""
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 60.0
+LONGEST_OWN_PAUSE_S = 4.0
+"""Where the engine does not say when to come back; it may have room at any moment."""
 UNROUTED = Route(Kind.OTHER)
 NOBODY = sessions.Identity()
 
@@ -181,7 +187,11 @@ class Turn:
         if handler.shutting_down:
             self._reply(ShuttingDownError("The proxy is shutting down.", retry_after_s=handler.retry_after_s))
         elif self._pool is None:
-            self._reply(ModelNotFoundError(f"The model {self._told.model!r} is not served here.", param="model"))
+            self._reply(
+                ModelNotFoundError(
+                    f"The model {self._told.model!r} is not served here; GET /v1/models lists what is.", param="model"
+                )
+            )
         elif self._route.gated:
             self._arrive(self._pool)
         else:
@@ -210,7 +220,10 @@ class Turn:
         backend = self._handler.dispatcher.place(pool, avoid=avoid)
         if backend is None:
             self._reply(
-                NoBackendError("No healthy backend serves this now.", retry_after_s=self._handler.retry_after_s)
+                NoBackendError(
+                    "No healthy backend serves this now; GET /readyz says why.",
+                    retry_after_s=self._handler.retry_after_s,
+                )
             )
         else:
             self._send(backend)
@@ -467,8 +480,10 @@ def outcome_of(status: int) -> Outcome:
 def pause_of(head: ResponseHead, tries: int) -> float:
     """Return the seconds to wait before a full engine is asked again: as it says, else longer with every try."""
     told = head.value(b"retry-after")
-    pause = float(told) if told.isdigit() else 0.5 * 2.0**tries
-    return min(pause, LONGEST_PAUSE_S)
+    if told.isdigit():
+        return min(max(float(told), SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+    # Those that were refused together must not come back together.
+    return min(0.25 * 2.0 ** min(tries, 10), LONGEST_OWN_PAUSE_S) * random.uniform(0.5, 1.0)
 
 
 def header_value(text: str) -> bytes:

@@ -71,7 +71,15 @@ NAMES = Names()
 
 def lowered(headers: HeaderList) -> dict[str, str]:
     """Return values by lower-case name, of several the last: for those who only read."""
-    return {NAMES[name].text: value.decode("latin-1") for name, value in headers}
+    return {NAMES[name].text: text_of(value) for name, value in headers}
+
+
+def text_of(value: bytes) -> str:
+    """Return a header's value as text: UTF-8, as clients send it today, else Latin-1, which is what HTTP once meant."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 @dataclass(slots=True)

@@ -47,6 +47,8 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # Ours alone: uvicorn would turn probes away, too, and a busy proxy would be killed by its liveness probe.
+        self._connection_limit, self.limit_concurrency = self.limit_concurrency, None
         self.peer = b""
         self._active: Exchange | None = None
         self._in_head = False
@@ -201,12 +203,17 @@ class FastLaneProtocol(HttpToolsProtocol):
         length = exchange.lowered.get("content-length")
         if length is not None and int(length) > self.handler.max_body_bytes:
             return self._too_large()
-        if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency:
+        if exchange.route is not None and self._is_crowded():
             return QueueFullError("Too many connections.", retry_after_s=self.handler.retry_after_s)
         return None
 
+    def _is_crowded(self) -> bool:
+        return self._connection_limit is not None and len(self.connections) > self._connection_limit
+
     def _too_large(self) -> BodyTooLargeError:
-        return BodyTooLargeError(f"The request body is larger than {self.handler.max_body_bytes} bytes.")
+        return BodyTooLargeError(
+            f"The request body is larger than {self.handler.max_body_bytes} bytes (the setting server.max_body_bytes)."
+        )
 
     def _to_application(self, exchange: Exchange) -> None:
         """Hand a request to uvicorn's own way, which wants lower-case names and its scope."""

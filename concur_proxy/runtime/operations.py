@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from concur_proxy import __version__
@@ -24,6 +26,8 @@ from concur_proxy.windows.base import WindowView
 
 if TYPE_CHECKING:
     from concur_proxy.runtime.node import Node
+
+logger = logging.getLogger(__name__)
 
 GATE_NAMES = frozenset(changes.GATE)
 LAW_NAMES = frozenset({"law", "fixed", "aimd"})
@@ -124,7 +128,10 @@ class Operations:
             node.loop.set_bounds(policy.window_bounds(change.settings.control), of=lambda view: _bounds(change, view))
         if change.names & GATE_NAMES:
             node.dispatcher.set_policy(policy.gate_policy(change.settings.gate))
+        if "retry_after_s" in change.names:
+            node.handler.settings = replace(node.handler.settings, retry_after_s=change.settings.gate.retry_after_s)
         node.settings = change.settings
+        logger.info("changed by the management API: %s", ", ".join(sorted(change.names)))
 
 
 def _bounds(change: changes.Change, view: WindowView) -> Bounds:

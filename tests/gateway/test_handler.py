@@ -7,7 +7,7 @@ import pytest
 
 from concur_proxy.config import UpstreamSettings
 from concur_proxy.core.gate import GatePolicy
-from concur_proxy.gateway.handler import HandlerSettings
+from concur_proxy.gateway.handler import MAX_TRIES, HandlerSettings
 from concur_proxy.model import BackendEvent, BackendId, Outcome, SessionKey
 from tests.gateway.harness import CHAT, STREAMED, Engine, Proxy, chunked, ok, request, run, until
 
@@ -498,7 +498,7 @@ def test_the_answer_of_an_engine_that_stays_full_reaches_the_client():
     async def test(proxy, engine):
         answer = await proxy.ask()
         assert (answer.status, answer.body, answer.value(b"retry-after")) == (429, b"full", b"0")
-        assert len(engine.seen) == 5
+        assert len(engine.seen) == MAX_TRIES
         assert [record.outcome for record in proxy.records] == [Outcome.OVERLOADED]
 
     scenario(test, full)

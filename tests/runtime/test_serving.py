@@ -86,7 +86,9 @@ def test_connections_beyond_the_limit_are_refused(engine: str) -> None:
     with ProxyProcess([engine], env={"CONCUR_SERVER__MAX_CONNECTIONS": "2"}) as proxy:
         with long_turn(proxy.url, "first"), long_turn(proxy.url, "second"):
             answer = ask(proxy.url, "third")
+            probes = {httpx.get(f"{proxy.url}{path}").status_code for path in ("/livez", "/readyz", "/metrics")}
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "queue_full")
+        assert probes == {200}
 
 
 def test_a_smaller_window_holds_and_a_larger_one_lets_in(engine: str) -> None:
@@ -113,6 +115,41 @@ def test_a_session_that_says_goodbye_makes_room(engine: str, how: str) -> None:
             assert answer.json() == {"program_id": "first", "released": True}
         assert status(proxy.url)["backends"][0]["active"] == 0
         assert others.submit(ask, proxy.url, "second").result(PATIENCE_S).status_code == 200
+
+
+def test_a_name_in_any_script_names_a_session(engine: str) -> None:
+    with ProxyProcess([engine]) as proxy:
+        for name in ("café", "エージェント-1"):
+            body = {"model": "alpha", "max_tokens": 1, "prompt": "hi"}
+            httpx.post(f"{proxy.url}/v1/completions", json=body, headers={"x-session-id": name.encode()})
+            assert httpx.get(f"{proxy.url}/concur/sessions").json()["sessions"][0]["id"] == name
+            assert httpx.delete(f"{proxy.url}/concur/sessions/{name}").json() == {"ended": 1}
+
+
+def test_an_engine_that_sheds_load_gets_every_turn_in_the_end() -> None:
+    limits = EngineOptions(port=0, model="alpha", speed=5.0, max_queued=1, max_num_seqs=2, max_num_batched_tokens=512)
+    with EngineServer(limits) as busy, ProxyProcess([busy.url], flags=["--law", "unlimited"]) as proxy:
+        with ThreadPoolExecutor(14) as agents:
+            answers = list(agents.map(lambda n: ask(proxy.url, f"s{n}", tokens=150), range(14)))
+        assert [answer.status_code for answer in answers] == [200] * 14
+        assert "concur_turns_requeued_total 0.0" not in httpx.get(f"{proxy.url}/metrics").text
+
+
+def test_what_refused_clients_are_told_changes_everywhere(engine: str) -> None:
+    with ProxyProcess([engine]) as proxy:
+        change(proxy.url, retry_after_s=7)
+        with ThreadPoolExecutor() as others, long_turn(proxy.url, "first"):
+            change(proxy.url, law="fixed", fixed={"window": 1}, max_held=0)
+            wait_for(lambda: status(proxy.url)["backends"][0]["window"] == 1)
+            answer = others.submit(ask, proxy.url, "second").result(PATIENCE_S)
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
+
+
+def test_probes_may_ask_by_head(engine: str) -> None:
+    with ProxyProcess([engine]) as proxy:
+        for path in ("/livez", "/readyz", "/health", "/v1/models"):
+            answer = httpx.head(f"{proxy.url}{path}")
+            assert (answer.status_code, answer.content) == (200, b"")
 
 
 def test_one_id_under_two_keys_is_two_sessions(engine: str) -> None:

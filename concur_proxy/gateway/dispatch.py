@@ -79,7 +79,9 @@ class Dispatcher:
         """Bring a turn to the gate and return its ticket. ``avoid``: backends it must not run on."""
         answer = self.gate.arrive(turn, now=self.clock(), avoid=avoid)
         self._waiters[answer.ticket] = waiter
-        self._deliver(() if isinstance(answer, Held) else (answer,))
+        if not isinstance(answer, Held):
+            self._undelivered.append(answer)
+        self._deliver()
         return answer.ticket
 
     def abandon(self, ticket: int) -> None:
@@ -210,17 +212,21 @@ class Dispatcher:
 
     # inside
 
-    def _deliver(self, decisions: Iterable[Decision]) -> None:
+    def _deliver(self, decisions: Iterable[Decision] = ()) -> None:
         """Tell the waiters; what their reaction decides is told in turn, not from within."""
-        self._undelivered.extend(decisions)
-        if not self._delivering:
+        undelivered = self._undelivered
+        if decisions:
+            undelivered.extend(decisions)
+        if self._delivering:
+            return
+        if undelivered:
             self._delivering = True
             try:
-                while self._undelivered:
-                    self._tell(self._undelivered.popleft())
+                while undelivered:
+                    self._tell(undelivered.popleft())
             finally:
                 self._delivering = False
-            self._arm()
+        self._arm()
 
     def _tell(self, decision: Decision) -> None:
         waiter = self._waiters.pop(decision.ticket)

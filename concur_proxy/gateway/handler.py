@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 OVERLOADED = frozenset({429, 503, 529})
 CLIENT_LEFT = 499
+REQUEST_ID = b"x-request-id"
+NOWHERE: frozenset[BackendId] = frozenset()
 MAX_TRIES = 30
 """How often a turn goes to engines that answer that they are full, before the client gets to see the answer.
 
@@ -53,6 +55,7 @@ Its longest wait usually ends it before.
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 60.0
 LONGEST_OWN_PAUSE_S = 4.0
 """Where the engine does not say when to come back; it may have room at any moment."""
+STATEFUL = (Kind.RESPONSES, Kind.RESPONSE_ITEM)
 UNROUTED = Route(Kind.OTHER)
 NOBODY = sessions.Identity()
 
@@ -171,7 +174,7 @@ class Turn:
         self._backend: BackendId | None = None
         self._call: UpstreamCall | None = None
         self._relay: Relay | None = None
-        self._lost: frozenset[BackendId] = frozenset()
+        self._lost = NOWHERE
         self._tries = 0
         self._wants_event = False
 
@@ -230,8 +233,8 @@ class Turn:
 
     def _elsewhere(self, pool: PoolId) -> frozenset[BackendId]:
         """Return the backends that do not know the response which this request refers to."""
-        if self._route.kind not in (Kind.RESPONSES, Kind.RESPONSE_ITEM):
-            return frozenset()
+        if self._route.kind not in STATEFUL:
+            return NOWHERE
         wanted = self._told.previous_response_id or id_in_path(self._exchange.path)
         home = self._handler.origins.find(wanted)
         up = self._handler.dispatcher.up(pool)
@@ -293,8 +296,11 @@ class Turn:
         self._handler.dispatcher.requeue(lease, self._ticket, self, not_before=not_before, avoid=self._lost)
 
     def extra_lines(self, head: ResponseHead) -> list[bytes]:
-        own = self._own_headers()
-        return [b"%b: %b\r\n" % header for header in (own[1:] if b"x-request-id" in head.values else own)]
+        return [
+            b"%b: %b\r\n" % header
+            for header in self._own_headers()
+            if header[0] is not REQUEST_ID or REQUEST_ID not in head.values
+        ]
 
     def reader_for(self, head: ResponseHead) -> UsageReader | None:
         """Read the usage of turns; what is compressed or an error passes unread."""
@@ -449,8 +455,8 @@ class Turn:
         return until - self._arrived_at
 
     def _own_headers(self) -> list[tuple[bytes, bytes]]:
-        """Return what every answer carries; the request's id is the first."""
-        headers = [(b"x-request-id", self._origin.request_id)]
+        """Return what every answer carries."""
+        headers = [(REQUEST_ID, self._origin.request_id)]
         session = self._session()
         if session is not None:
             headers.append((b"x-concur-session", header_value(session.id)))

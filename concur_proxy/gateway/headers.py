@@ -82,6 +82,11 @@ def text_of(value: bytes) -> str:
         return value.decode("latin-1")
 
 
+def is_chunked(coding: str) -> bool:
+    """Tell whether a ``Transfer-Encoding`` is the one that everybody understands."""
+    return coding.strip().lower() == "chunked"
+
+
 @dataclass(slots=True)
 class ResponseHead:
     """Status line and headers of an engine's response."""
@@ -132,9 +137,10 @@ def request_lines(headers: HeaderList, known: dict[str, str], origin: Origin, *,
             parts += (raw, b": ", value, b"\r\n")
     if identity_only:
         parts.append(b"accept-encoding: identity\r\n")
-    parts += (b"x-forwarded-for: ", _chain(headers, known, origin), b"\r\n")
-    parts += (b"x-forwarded-proto: ", _told(known, "x-forwarded-proto") or origin.scheme, b"\r\n")
-    parts += (b"x-forwarded-host: ", _told(known, "x-forwarded-host") or _told(known, "host"), b"\r\n")
+    chain = _chain(headers, origin) if "x-forwarded-for" in known else origin.peer
+    scheme = _told(known, "x-forwarded-proto") or origin.scheme
+    host = _told(known, "x-forwarded-host") or _told(known, "host")
+    parts.append(b"x-forwarded-for: %b\r\nx-forwarded-proto: %b\r\nx-forwarded-host: %b\r\n" % (chain, scheme, host))
     if "x-request-id" not in known:
         parts += (b"x-request-id: ", origin.request_id, b"\r\n")
     if "traceparent" not in known:
@@ -147,10 +153,8 @@ def _told(known: dict[str, str], name: str) -> bytes:
     return value.encode("latin-1") if value else b""
 
 
-def _chain(headers: HeaderList, known: dict[str, str], origin: Origin) -> bytes:
+def _chain(headers: HeaderList, origin: Origin) -> bytes:
     """Return the addresses that a request came by, ours being the last to add one."""
-    if "x-forwarded-for" not in known:
-        return origin.peer
     before = [value for name, value in headers if NAMES[name].lower == b"x-forwarded-for"]
     return b", ".join([*before, origin.peer] if origin.peer else before)
 

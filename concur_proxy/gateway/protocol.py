@@ -25,7 +25,7 @@ from concur_proxy.errors import (
 )
 from concur_proxy.gateway import replies
 from concur_proxy.gateway.exchange import Exchange
-from concur_proxy.gateway.headers import HeaderList, lowered, nominated
+from concur_proxy.gateway.headers import NAMES, HeaderList, is_chunked, lowered, nominated
 from concur_proxy.gateway.paths import Shape
 from concur_proxy.gateway.upstream import keep_alive
 
@@ -163,11 +163,11 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def _inspect(self, exchange: Exchange) -> None:
         """Read the headers once; doom what must not be forwarded."""
-        exchange.lowered = lowered(exchange.headers)
+        exchange.lowered = known = lowered(exchange.headers)
         exchange.http11 = self.parser.get_http_version() != "1.0"
         exchange.keep_alive = exchange.http11 and self.parser.should_keep_alive()
-        expect = exchange.lowered.get("expect")
-        exchange.expects_continue = expect is not None and expect.lower() == "100-continue" and exchange.http11
+        if "expect" in known:
+            exchange.expects_continue = known["expect"].lower() == "100-continue" and exchange.http11
         error = self._fault(exchange) or self._excess(exchange)
         if error is not None:
             exchange.keep_alive = False
@@ -179,23 +179,20 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def _fault(self, exchange: Exchange) -> RequestError | None:
         """Name what makes a request ambiguous, or not one for a server like this."""
-        lowered = exchange.lowered
-        if self.parser.should_upgrade():
+        known = exchange.lowered
+        if "upgrade" in known and self.parser.should_upgrade():
             return UnsupportedError("WebSocket and other upgrades are not supported.")
-        if not exchange.target.startswith(b"/"):
+        if exchange.target[:1] != b"/":
             return RequestError("The request target must be a path.")
-        if not self._has_one_host(exchange):
+        if ("host" not in known or len(known) != len(exchange.headers)) and not self._has_one_host(exchange):
             return RequestError("The request must have one Host header.")
-        coding = lowered.get("transfer-encoding")
-        if coding is not None and (coding.strip().lower() != "chunked" or not exchange.http11):
+        if "transfer-encoding" in known and not (exchange.http11 and is_chunked(known["transfer-encoding"])):
             return RequestError("The request's Transfer-Encoding is not supported.")
         return None
 
     def _has_one_host(self, exchange: Exchange) -> bool:
-        if "host" not in exchange.lowered:
-            return not exchange.http11
-        no_duplicates = len(exchange.lowered) == len(exchange.headers)
-        return no_duplicates or sum(name.lower() == b"host" for name, _ in exchange.headers) == 1
+        hosts = sum(NAMES[name].lower == b"host" for name, _ in exchange.headers)
+        return hosts == 1 or (hosts == 0 and not exchange.http11)
 
     def _excess(self, exchange: Exchange) -> RequestError | QueueFullError | None:
         if len(exchange.headers) > MAX_HEADERS:

@@ -129,7 +129,7 @@ class GateMachine(RuleBasedStateMachine):
             if reasons == {AdmitWhy.WINDOW}:
                 assert state.load <= state.window + 1e-6
             if AdmitWhy.OVERSIZE in reasons:
-                assert len(state.places) == 1
+                assert len(state.places) + state.branches == 1
             if AdmitWhy.WARM in reasons:
                 assert not state.hard
             assert (AdmitWhy.OBSERVED in reasons) <= (self.policy.mode == "observe")

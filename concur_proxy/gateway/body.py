@@ -23,7 +23,7 @@ class BodyFacts:
     """The fields that identification, admission and the usage reader need."""
 
     fields: Mapping[str, Any] | None = None
-    """The whole JSON object; None where the body is none."""
+    """The whole JSON object, until it has been read; None where the body is none."""
     model: str | None = None
     stream: bool = False
     include_usage: bool = False

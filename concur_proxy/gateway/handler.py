@@ -209,9 +209,11 @@ class Turn:
             namespace=handler.namespace_of(exchange.lowered),
             operator_headers=handler.settings.session_headers,
         )
-        self._wants_event = (
-            self._route.spliceable and told.stream and not told.include_usage and handler.settings.request_usage
-        )
+        if self._route.spliceable and told.stream and not told.include_usage and handler.settings.request_usage:
+            assert told.fields is not None
+            exchange.body = with_usage_requested(exchange.body, told.fields)
+            self._wants_event = True
+        told.fields = None  # held turns are many: they keep the bytes only
 
     def _arrive(self, pool: PoolId) -> None:
         exchange = self._exchange
@@ -264,8 +266,6 @@ class Turn:
             self.on_failure(Failure.CONNECT, "the backend was removed")
             return
         body = exchange.body
-        if self._wants_event and self._told.fields is not None:
-            body = with_usage_requested(body, self._told.fields)
         lines = request_lines(exchange.headers, exchange.lowered, self._origin, identity_only=self._wants_event)
         length = len(body) if body or exchange.method in (b"POST", b"PUT", b"PATCH") else None
         head = pool.request_head(exchange.method, exchange.target, lines, length)

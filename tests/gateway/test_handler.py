@@ -163,6 +163,21 @@ def test_the_place_of_one_who_leaves_goes_to_the_next():
     scenario(test, silent, window=1)
 
 
+def test_a_held_turn_keeps_its_bytes_and_not_what_was_parsed():
+    async def test(proxy, engine):
+        first, second = await proxy.client(), await proxy.client()
+        await first.send(request())
+        await until(lambda: engine.seen)
+        await second.send(request(STREAMED))
+        await until(lambda: proxy.dispatcher.held)
+        assert all(turn._told.fields is None for turn in proxy.handler.turns)
+        first.leave()
+        second.leave()
+        await until(proxy.idle)
+
+    scenario(test, silent, window=1)
+
+
 # the engine fails
 
 

@@ -129,28 +129,24 @@ def request_lines(headers: HeaderList, known: dict[str, str], origin: Origin, *,
     """
     dropped = nominated(headers) if "connection" in known else ()
     parts: Parts = []
+    hop: dict[bytes, bytes] = {}
     for raw, value in headers:
         name = NAMES[raw]
         if not name.forwarded or (dropped and name.lower in dropped):
-            continue
-        if not (identity_only and name.lower == b"accept-encoding"):
+            hop[name.lower] = value
+        elif not (identity_only and name.lower == b"accept-encoding"):
             parts += (raw, b": ", value, b"\r\n")
     if identity_only:
         parts.append(b"accept-encoding: identity\r\n")
     chain = _chain(headers, origin) if "x-forwarded-for" in known else origin.peer
-    scheme = _told(known, "x-forwarded-proto") or origin.scheme
-    host = _told(known, "x-forwarded-host") or _told(known, "host")
+    scheme = hop.get(b"x-forwarded-proto", origin.scheme)
+    host = hop.get(b"x-forwarded-host") or hop.get(b"host", b"")
     parts.append(b"x-forwarded-for: %b\r\nx-forwarded-proto: %b\r\nx-forwarded-host: %b\r\n" % (chain, scheme, host))
     if "x-request-id" not in known:
         parts += (b"x-request-id: ", origin.request_id, b"\r\n")
     if "traceparent" not in known:
         parts += (b"traceparent: ", origin.traceparent, b"\r\n")
     return parts
-
-
-def _told(known: dict[str, str], name: str) -> bytes:
-    value = known.get(name)
-    return value.encode("latin-1") if value else b""
 
 
 def _chain(headers: HeaderList, origin: Origin) -> bytes:

@@ -7,7 +7,8 @@ import pytest
 
 from concur_proxy.config import UpstreamSettings
 from concur_proxy.core.gate import GatePolicy
-from concur_proxy.gateway.handler import MAX_TRIES, HandlerSettings
+from concur_proxy.gateway.handler import HandlerSettings
+from concur_proxy.gateway.turn import MAX_TRIES
 from concur_proxy.model import BackendEvent, BackendId, Outcome, SessionKey
 from tests.gateway.harness import CHAT, STREAMED, Engine, Proxy, chunked, ok, request, run, until
 

@@ -1,0 +1,379 @@
+"""One request on its way through the proxy: from the bytes that were read to the answer that is accounted for.
+
+Whatever happens, a turn ends through ``_end``, exactly once, and gives its lease or its place back there (invariant 2).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from concur_proxy.core import identity as sessions
+from concur_proxy.core import usage
+from concur_proxy.core.usage import UsageReader
+from concur_proxy.errors import (
+    ConcurError,
+    ModelNotFoundError,
+    NoBackendError,
+    ShuttingDownError,
+    TurnRefusedError,
+)
+from concur_proxy.gateway import ingress, replies
+from concur_proxy.gateway.body import NOTHING, with_usage_requested
+from concur_proxy.gateway.connection import Failure
+from concur_proxy.gateway.exchange import Exchange
+from concur_proxy.gateway.headers import ResponseHead, request_lines
+from concur_proxy.gateway.outcomes import FAILURES, OVERLOADED, failure_error, header_value, outcome_of, pause_of
+from concur_proxy.gateway.paths import Kind, Route
+from concur_proxy.gateway.relay import Parked, Relay
+from concur_proxy.gateway.responses import id_in_path
+from concur_proxy.gateway.upstream import UpstreamCall
+from concur_proxy.model import Admitted, BackendId, Lease, Outcome, PoolId, Refused, SessionKey
+from concur_proxy.observe.turnlog import TurnLog
+
+if TYPE_CHECKING:
+    from concur_proxy.gateway.handler import Handler
+
+logger = logging.getLogger(__name__)
+
+CLIENT_LEFT = 499
+REQUEST_ID = b"x-request-id"
+NOWHERE: frozenset[BackendId] = frozenset()
+MAX_TRIES = 30
+"""How often a turn goes to engines that answer that they are full, before the client gets to see the answer.
+
+Its longest wait usually ends it before.
+"""
+STATEFUL = (Kind.RESPONSES, Kind.RESPONSE_ITEM)
+UNROUTED = Route(Kind.OTHER)
+NOBODY = sessions.Identity()
+
+
+class Turn:
+    """One request on its way."""
+
+    __slots__ = (
+        "_admitted_at",
+        "_arrived_at",
+        "_backend",
+        "_call",
+        "_exchange",
+        "_handler",
+        "_identity",
+        "_lease",
+        "_lost",
+        "_origin",
+        "_pool",
+        "_relay",
+        "_route",
+        "_ticket",
+        "_told",
+        "_tries",
+        "_wants_event",
+    )
+
+    def __init__(self, handler: Handler, exchange: Exchange) -> None:
+        self._handler = handler
+        self._exchange = exchange
+        self._route = exchange.route or UNROUTED
+        self._arrived_at = handler.dispatcher.clock()
+        self._admitted_at: float | None = None
+        self._identity = NOBODY
+        self._told = NOTHING
+        self._origin = ingress.origin(exchange.lowered, exchange.peer, exchange.scheme)
+        self._pool: PoolId | None = None
+        self._ticket: int | None = None
+        self._lease: Lease | None = None
+        self._backend: BackendId | None = None
+        self._call: UpstreamCall | None = None
+        self._relay: Relay | None = None
+        self._lost = NOWHERE
+        self._tries = 0
+        self._wants_event = False
+
+    # ingress, identify, gate
+
+    def start(self) -> None:
+        exchange, handler = self._exchange, self._handler
+        if exchange.error is not None:
+            self._reply(exchange.error)
+            return
+        self._identify()
+        self._pool = handler.resolve_pool(self._told.model)
+        if handler.shutting_down:
+            self._reply(ShuttingDownError("The proxy is shutting down.", retry_after_s=handler.retry_after_s))
+        elif self._pool is None:
+            self._reply(
+                ModelNotFoundError(
+                    f"The model {self._told.model!r} is not served here; GET /v1/models lists what is.", param="model"
+                )
+            )
+        elif self._route.gated:
+            self._arrive(self._pool)
+        else:
+            self._place(self._pool)
+
+    def _identify(self) -> None:
+        exchange, handler = self._exchange, self._handler
+        self._told = told = ingress.body_facts(exchange.body, exchange.lowered)
+        self._identity = sessions.identify(
+            exchange.lowered,
+            told.fields,
+            namespace=handler.namespace_of(exchange.lowered),
+            operator_headers=handler.settings.session_headers,
+        )
+        if self._route.spliceable and told.stream and not told.include_usage and handler.settings.request_usage:
+            assert told.fields is not None
+            exchange.body = with_usage_requested(exchange.body, told.fields)
+            self._wants_event = True
+        told.fields = None  # held turns are many: they keep the bytes only
+
+    def _arrive(self, pool: PoolId) -> None:
+        exchange = self._exchange
+        facts = ingress.turn_facts(pool, self._identity, exchange.body, self._told, exchange.lowered)
+        self._ticket = self._handler.dispatcher.arrive(facts, self, avoid=self._elsewhere(pool))
+
+    def _place(self, pool: PoolId) -> None:
+        avoid = self._elsewhere(pool) | self._lost
+        backend = self._handler.dispatcher.place(pool, avoid=avoid)
+        if backend is None:
+            self._reply(
+                NoBackendError(
+                    "No healthy backend serves this now; GET /readyz says why.",
+                    retry_after_s=self._handler.retry_after_s,
+                )
+            )
+        else:
+            self._send(backend)
+
+    def _elsewhere(self, pool: PoolId) -> frozenset[BackendId]:
+        """Return the backends that do not know the response which this request refers to."""
+        if self._route.kind not in STATEFUL:
+            return NOWHERE
+        wanted = self._told.previous_response_id or id_in_path(self._exchange.path)
+        home = self._handler.origins.find(wanted)
+        up = self._handler.dispatcher.up(pool)
+        return frozenset(up) - {home} if home in up else frozenset()
+
+    def granted(self, admitted: Admitted) -> None:
+        self._ticket = admitted.ticket
+        self._lease = admitted.lease
+        self._admitted_at = admitted.lease.admitted_at
+        try:
+            self._send(admitted.lease.backend)
+        except Exception:
+            logger.exception("an admitted turn could not be sent")
+            self.fail()
+
+    def refused(self, refused: Refused) -> None:
+        self._ticket = None
+        self._reply(replies.refusal(refused))
+
+    # relay
+
+    def _send(self, backend: BackendId) -> None:
+        self._backend = backend
+        exchange = self._exchange
+        pool = self._handler.pools.get(backend)
+        if pool is None:
+            self.on_failure(Failure.CONNECT, "the backend was removed")
+            return
+        body = exchange.body
+        lines = request_lines(exchange.headers, exchange.lowered, self._origin, identity_only=self._wants_event)
+        length = len(body) if body or exchange.method in (b"POST", b"PUT", b"PATCH") else None
+        head = pool.request_head(exchange.method, exchange.target, lines, length)
+        self._relay = Relay(exchange, self, self._handler.dispatcher.clock, strip=self._wants_event)
+        self._call = pool.send(head, body, self._relay, head_only=exchange.head_only)
+
+    def wants_parked(self, head: ResponseHead) -> bool:
+        """An engine that is full may answer better later, as long as the client has seen nothing."""
+        if self._exchange.write_paused and self._call is not None:
+            self._call.pause()
+        if head.status not in OVERLOADED or self._backend is None:
+            return False
+        self._handler.on_overloaded(self._backend)
+        return self._lease is not None and self._tries + 1 < MAX_TRIES and not self._handler.shutting_down
+
+    def on_parked(self, parked: Parked) -> None:
+        lease, dispatcher = self._lease, self._handler.dispatcher
+        if lease is None or self._handler.shutting_down:
+            parked.release()
+            return
+        self._tries += 1
+        self._wait_again(lease, not_before=dispatcher.clock() + pause_of(parked.head, self._tries))
+
+    def _wait_again(self, lease: Lease, *, not_before: float) -> None:
+        """Back among the held, the place in line kept."""
+        assert self._ticket is not None
+        self._lease = self._backend = self._call = self._relay = None
+        self._handler.dispatcher.requeue(lease, self._ticket, self, not_before=not_before, avoid=self._lost)
+
+    def extra_lines(self, head: ResponseHead) -> list[bytes]:
+        return [
+            b"%b: %b\r\n" % header
+            for header in self._own_headers()
+            if header[0] is not REQUEST_ID or REQUEST_ID not in head.values
+        ]
+
+    def reader_for(self, head: ResponseHead) -> UsageReader | None:
+        """Read the usage of turns; what is compressed or an error passes unread."""
+        if not self._route.gated or head.status >= 300 or head.value(b"content-encoding") not in (b"", b"identity"):
+            return None
+        content_type = head.value(b"content-type").decode("latin-1")
+        return usage.reader_for(content_type, strip_usage_event=self._wants_event)
+
+    def on_first_token(self, reader: UsageReader) -> None:
+        self._remember(reader)
+
+    def _remember(self, reader: UsageReader) -> None:
+        """A response id that the client may come back with belongs to this backend."""
+        if reader.response_id is not None and self._backend is not None:
+            self._handler.origins.remember(reader.response_id, self._backend)
+
+    # the ways it may end
+
+    def on_end(self) -> None:
+        assert self._relay is not None
+        assert self._relay.head is not None
+        if self._relay.reader is not None:
+            self._remember(self._relay.reader)
+        status = self._relay.head.status
+        self._end(outcome_of(status), status)
+
+    def on_failure(self, failure: Failure, detail: str) -> None:
+        relay, backend = self._relay, self._backend
+        assert backend is not None
+        if failure in (Failure.CONNECT, Failure.LOST_EARLY):
+            self._lost |= {backend}
+            self._handler.on_lost(backend)
+            if self._try_elsewhere():
+                return
+        error = failure_error(failure, detail, self._handler.retry_after_s)
+        outcome = FAILURES.get(failure, Outcome.BACKEND_LOST)
+        if relay is None or not relay.started:
+            self._reply(error, outcome)
+            return
+        assert relay.head is not None
+        self._end(outcome, relay.head.status)
+        relay.break_off(error, self._route.shape)
+
+    def _try_elsewhere(self) -> bool:
+        """Go to another backend, once: a request during which two died is not tried on a third."""
+        dispatcher, pool, lease = self._handler.dispatcher, self._pool, self._lease
+        others = set(dispatcher.up(pool)) - self._lost if pool is not None else set()
+        if len(self._lost) > 1 or not others or self._handler.shutting_down:
+            return False
+        if lease is not None:
+            self._wait_again(lease, not_before=dispatcher.clock())
+        elif self._backend is not None and pool is not None:
+            dispatcher.unplace(self._backend)
+            self._backend = self._call = self._relay = None
+            self._place(pool)
+        return True
+
+    def client_gone(self) -> None:
+        """The client left: held or running, nothing of the turn stays."""
+        if self._call is not None:
+            self._call.abort()
+        running = self._backend is not None
+        if self._ticket is not None and not running:
+            self._handler.dispatcher.abandon(self._ticket)
+        started = self._relay is not None and self._relay.started and self._relay.head is not None
+        status = self._relay.head.status if started and self._relay and self._relay.head else CLIENT_LEFT
+        self._end(Outcome.CANCELLED, status, word=None if running else "abandoned")
+
+    def stop(self) -> None:
+        """The proxy ends: so does this turn."""
+        exchange = self._exchange
+        if self._call is not None:
+            self._call.abort()
+        if self._ticket is not None and self._backend is None:
+            self._handler.dispatcher.abandon(self._ticket)
+        self._end(Outcome.SHUTDOWN, CLIENT_LEFT)
+        exchange.cut(hard=True)
+
+    def fail(self) -> None:
+        """A bug of ours: the client hears of it, the lease comes back."""
+        if self in self._handler.turns:
+            self._reply(ConcurError("The proxy failed to serve this request."), Outcome.ENGINE_ERROR)
+
+    def pause(self) -> None:
+        if self._call is not None:
+            self._call.pause()
+
+    def resume(self) -> None:
+        if self._call is not None:
+            self._call.resume()
+
+    def _reply(self, error: ConcurError, outcome: Outcome = Outcome.CLIENT_ERROR) -> None:
+        """Answer by ourselves."""
+        exchange = self._exchange
+        own = self._own_headers()
+        self._end(outcome, error.status, word=error.code if isinstance(error, TurnRefusedError) else None)
+        headers = [*exchange.server_headers, *own, *replies.retry_headers(error)]
+        if exchange.allow:
+            headers.append((b"allow", exchange.allow))
+        if self._handler.shutting_down:
+            exchange.keep_alive = False
+        body = replies.error_json(error, self._route.shape)
+        exchange.write(
+            replies.message(error.status, headers, body, keep_alive=exchange.keep_alive, head_only=exchange.head_only)
+        )
+        exchange.done()
+
+    # account
+
+    def _end(self, outcome: Outcome, status: int, *, word: str | None = None) -> None:
+        """Give back what is held, tell the ledger and the log. The only way out."""
+        handler, relay = self._handler, self._relay
+        handler.turns.discard(self)
+        reader = relay.reader if relay is not None else None
+        spent = reader.usage if reader is not None else None
+        first_token_at = relay.first_token_at if relay is not None else None
+        lease, backend = self._lease, self._backend
+        session, queued = self._session(), self._queued_s()
+        self._lease = self._backend = self._ticket = self._call = self._relay = None
+        if lease is not None:
+            reason = reader.finish_reason if reader is not None else None
+            handler.dispatcher.finish(lease, outcome, spent, finish_reason=reason, first_token_at=first_token_at)
+        elif backend is not None:
+            handler.dispatcher.unplace(backend)
+        exchange = self._exchange
+        handler.on_turn(
+            TurnLog(
+                request_id=self._origin.request_id.decode(),
+                method=exchange.method.decode("latin-1"),
+                path=exchange.path.decode("latin-1"),
+                kind=self._route.kind.value,
+                status=status,
+                outcome=word or outcome.value,
+                total_s=handler.dispatcher.clock() - self._arrived_at,
+                session=session,
+                rule=self._identity.rule,
+                session_rejected=self._identity.rejected,
+                backend=backend,
+                queued_s=queued,
+                first_token_s=None if first_token_at is None else first_token_at - self._arrived_at,
+                usage=spent,
+            )
+        )
+
+    def _session(self) -> SessionKey | None:
+        return self._lease.session if self._lease is not None else self._identity.session
+
+    def _queued_s(self) -> float | None:
+        if not self._route.gated:
+            return None
+        until = self._admitted_at if self._admitted_at is not None else self._handler.dispatcher.clock()
+        return until - self._arrived_at
+
+    def _own_headers(self) -> list[tuple[bytes, bytes]]:
+        """Return what every answer carries."""
+        headers = [(REQUEST_ID, self._origin.request_id)]
+        session = self._session()
+        if session is not None:
+            headers.append((b"x-concur-session", header_value(session.id)))
+        if self._backend is not None:
+            headers.append((b"x-concur-backend", header_value(self._backend)))
+        headers.append((b"x-concur-queued-ms", b"%d" % ((self._queued_s() or 0.0) * 1000)))
+        return headers

@@ -12,11 +12,11 @@ import logging
 import math
 from collections.abc import Callable
 
-from concur_proxy.control.ports import Clock, GatePort
+from concur_proxy.control.ports import Clock
 from concur_proxy.control.probe import Scrape
-from concur_proxy.control.regulator import Bounds, MakeLaw, Point, Regulator
 from concur_proxy.control.status import describe
 from concur_proxy.control.target import EngineTarget
+from concur_proxy.core.regulator import Bounds, GatePort, MakeLaw, Point, Regulator
 from concur_proxy.model import BackendId, Signals, TurnRecord
 from concur_proxy.windows.base import WindowView
 
@@ -69,7 +69,12 @@ class ControlLoop:
     def add(self, target: EngineTarget) -> None:
         """Take over a backend's window, and give the gate its first one."""
         regulator = Regulator(
-            target.backend, self._gate, self._make_law, self._bounds, capacity_hint=target.capacity_tokens
+            target.backend,
+            self._gate,
+            self._make_law,
+            self._bounds,
+            capacity_hint=target.capacity_tokens,
+            on_problem=_report,
         )
         self._entries[target.backend] = _Entry(target, regulator)
         self._news.set()
@@ -179,3 +184,7 @@ class ControlLoop:
         """Return the updates of a window, oldest first."""
         entry = self._entries.get(backend)
         return tuple(entry.regulator.history) if entry else ()
+
+
+def _report(words: str, error: Exception | None) -> None:
+    _log.log(logging.WARNING if error is None else logging.ERROR, words, exc_info=error)

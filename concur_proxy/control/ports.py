@@ -1,4 +1,4 @@
-"""What the control loops need from elsewhere: the gate, a way to ask an engine, and the time."""
+"""What the control loops need from elsewhere beside the gate: a way to ask an engine, and the time."""
 
 from __future__ import annotations
 
@@ -7,27 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from concur_proxy.control.target import EngineTarget
-from concur_proxy.model import BackendEvent, BackendId, PoolId
-from concur_proxy.windows.base import Unit, WindowView
+from concur_proxy.model import BackendId, PoolId
 
 Clock = Callable[[], float]
 """Seconds of the one monotonic clock."""
-
-
-class GatePort(Protocol):
-    """The gate as the control side sees it; the data path's dispatcher is one."""
-
-    def view(self, backend: BackendId) -> WindowView: ...
-
-    def resize(self, backend: BackendId, window: float, *, hard: bool = False) -> None: ...
-
-    def set_unit(self, backend: BackendId, unit: Unit, window: float) -> None: ...
-
-    def set_bounds(self, backend: BackendId, minimum: float, maximum: float) -> None: ...
-
-    def set_capacity(self, backend: BackendId, tokens: float) -> None: ...
-
-    def backend_event(self, backend: BackendId, event: BackendEvent) -> None: ...
 
 
 class PoolPort(Protocol):

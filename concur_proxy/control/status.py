@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from concur_proxy.control.regulator import Regulator
+from concur_proxy.core.regulator import Regulator
 
 
 def describe(regulator: Regulator, *, kind: str | None, problem: str | None, now: float) -> dict[str, object]:

@@ -18,7 +18,7 @@ from concur_proxy.admin.reports import (
     StatusReport,
 )
 from concur_proxy.config import Settings
-from concur_proxy.control.regulator import Bounds
+from concur_proxy.core.regulator import Bounds
 from concur_proxy.core.report import BackendSnapshot, SessionView
 from concur_proxy.model import Signals
 from concur_proxy.runtime import policy

@@ -6,8 +6,8 @@ import functools
 import math
 
 from concur_proxy.config import ControlSettings, GateSettings, Settings
-from concur_proxy.control.regulator import Bounds, MakeLaw
 from concur_proxy.core.gate import GatePolicy
+from concur_proxy.core.regulator import Bounds, MakeLaw
 from concur_proxy.gateway.handler import HandlerSettings
 from concur_proxy.windows import build_law
 

@@ -8,9 +8,9 @@ import pytest
 
 from concur_proxy.control.loop import PATIENCE, SHORTEST_GAP_S, ControlLoop
 from concur_proxy.control.probe import Scrape
-from concur_proxy.control.regulator import Bounds
 from concur_proxy.control.scraper import HttpFetch, Scraper
 from concur_proxy.control.target import EngineTarget
+from concur_proxy.core.regulator import Bounds
 from concur_proxy.engines.base import EngineSample
 from concur_proxy.model import BackendEvent, BackendId, Outcome, SessionKey, TurnRecord
 from tests.control.engines import FakeEngine, Page, eventually, metrics

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from concur_proxy.control.ports import GatePort
 from concur_proxy.core.signals import SignalTracker
 from concur_proxy.engines.base import EngineSample
 from concur_proxy.model import BackendEvent, BackendId, Signals, TurnRecord
-from concur_proxy.windows.base import Law, Verdict, WindowView
+from concur_proxy.windows.base import Law, Unit, Verdict, WindowView
 
 HISTORY_POINTS = 3600
 """An hour at one update a second."""
 
-_log = logging.getLogger(__name__)
+Problem = Callable[[str, Exception | None], None]
+"""Told what went wrong, in words, and the exception where there is one."""
+
+
+class GatePort(Protocol):
+    """The gate as its regulators see it: one that knows the time."""
+
+    def view(self, backend: BackendId) -> WindowView: ...
+
+    def resize(self, backend: BackendId, window: float, *, hard: bool = False) -> None: ...
+
+    def set_unit(self, backend: BackendId, unit: Unit, window: float) -> None: ...
+
+    def set_bounds(self, backend: BackendId, minimum: float, maximum: float) -> None: ...
+
+    def set_capacity(self, backend: BackendId, tokens: float) -> None: ...
+
+    def backend_event(self, backend: BackendId, event: BackendEvent) -> None: ...
 
 
 class MakeLaw(Protocol):
@@ -56,6 +71,7 @@ class Regulator:
         "_capacity_told",
         "_gate",
         "_law",
+        "_on_problem",
         "_operator_window",
         "backend",
         "bounds",
@@ -67,7 +83,14 @@ class Regulator:
     )
 
     def __init__(
-        self, backend: BackendId, gate: GatePort, make_law: MakeLaw, bounds: Bounds, *, capacity_hint: float | None
+        self,
+        backend: BackendId,
+        gate: GatePort,
+        make_law: MakeLaw,
+        bounds: Bounds,
+        *,
+        capacity_hint: float | None,
+        on_problem: Problem,
     ) -> None:
         self.backend = backend
         self.bounds = bounds
@@ -77,6 +100,7 @@ class Regulator:
         self.signals = Signals(age_s=math.inf)
         """What the newest update went by."""
         self._gate = gate
+        self._on_problem = on_problem
         self._capacity_told: float | None = None
         self._operator_window: float | None = None
         self._law = make_law(minimum=bounds.minimum, maximum=bounds.maximum)
@@ -102,7 +126,7 @@ class Regulator:
     def sample(self, sample: EngineSample) -> None:
         """Take in a scrape, and tell the gate of a restart and of the capacity."""
         if self.tracker.sample(sample):
-            _log.warning("backend %s has restarted: its KV cache is empty", self.backend)
+            self._on_problem(f"backend {self.backend} has restarted: its KV cache is empty", None)
             self._gate.backend_event(self.backend, BackendEvent.FLUSHED)
         if self._tell_capacity():
             self._start_anew()
@@ -112,8 +136,8 @@ class Regulator:
         self.tracker.record(record)
         try:
             self._law.observe(record, now=now)
-        except Exception:  # noqa: BLE001
-            _log.exception("law %s could not take in a turn", self._law.name)
+        except Exception as error:  # noqa: BLE001
+            self._on_problem(f"law {self._law.name} could not take in a turn", error)
 
     def update(self, *, now: float) -> None:
         """Let the law decide, and resize the gate's window by it."""
@@ -176,9 +200,9 @@ class Regulator:
     def _decide(self, view: WindowView, now: float) -> Verdict:
         try:
             verdict = self._law.update(self.signals, view, now=now)
-        except Exception:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001
             # A law that fails must not stop the dispatch; its window stays.
-            _log.exception("law %s failed", self._law.name)
+            self._on_problem(f"law {self._law.name} failed", error)
             verdict = Verdict(view.window, f"the law {self._law.name} failed: the window stays")
         if self._operator_window is not None:
             return Verdict(self._operator_window, "set by the operator", hard=True)

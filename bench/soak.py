@@ -14,9 +14,7 @@ import asyncio
 import json
 import random
 import re
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +24,7 @@ from pathlib import Path
 
 import httpx
 
+from concur_proxy.bench.proxy_process import ProxyProcess
 from concur_proxy.sim.server import EngineOptions, EngineServer
 
 SETTLE_S = 30.0
@@ -153,24 +152,15 @@ def verdict(tally: Tally, left: dict[str, float], exit_status: int, duration_s: 
     return wrong
 
 
-async def soak(proxy: subprocess.Popen[str], engine: EngineServer, agents: int, duration_s: float) -> list[str]:
-    assert proxy.stdout is not None
-    greeting = proxy.stdout.readline()
-    found = re.search(r":(\d+) ", greeting)
-    assert found is not None, greeting
-    port = int(found[1])
-    url = f"http://127.0.0.1:{port}"
-    while httpx.get(f"{url}/readyz").status_code != 200:
-        await asyncio.sleep(0.1)
-    model = httpx.get(f"{url}/v1/models").json()["data"][0]["id"]
+async def soak(proxy: ProxyProcess, engine: EngineServer, agents: int, duration_s: float) -> list[str]:
+    model = httpx.get(f"{proxy.url}/v1/models").json()["data"][0]["id"]
     started, tally = time.monotonic(), Tally()
     until = started + duration_s
     await asyncio.gather(
-        watch(proxy.pid, started, until, tally), *(agent(n, port, model, until, tally) for n in range(agents))
+        watch(proxy.pid, started, until, tally), *(agent(n, proxy.port, model, until, tally) for n in range(agents))
     )
-    left = await all_zero(url, engine.url)
-    proxy.send_signal(signal.SIGTERM)
-    status = proxy.wait(timeout=30)
+    left = await all_zero(proxy.url, engine.url)
+    status = proxy.close()
     print(f"{sum(tally.ends.values())} turns: {dict(tally.ends.most_common())}")
     return verdict(tally, left, status, duration_s)
 
@@ -186,13 +176,8 @@ def main() -> int:
     ):
         config = Path(folder) / "soak.yaml"
         config.write_text(CONFIG)
-        command = [sys.executable, "-m", "concur_proxy", "serve", "--backend", engine.url, "--port", "0"]
-        proxy = subprocess.Popen([*command, "--config", str(config)], stdout=subprocess.PIPE, text=True)
-        try:
+        with ProxyProcess([engine.url], flags=("--config", str(config)), grace_s=SETTLE_S) as proxy:
             wrong = asyncio.run(soak(proxy, engine, options.agents, 60 * options.minutes))
-        finally:
-            proxy.kill()
-            proxy.wait()
     print("\n".join(wrong) or "all gauges at zero, memory flat, no failed request")
     return 1 if wrong else 0
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from concur_proxy.bench.engine_stats import EngineStats
 from concur_proxy.bench.pairs import Ratio, ratio
 from concur_proxy.bench.player import PlayOptions, play
-from concur_proxy.bench.proxy_process import ProxyProcess
+from concur_proxy.bench.proxy_process import QUIET, ProxyProcess
 from concur_proxy.bench.report import Progress, Report
 from concur_proxy.bench.tables import comparison_table, progress_text
 from concur_proxy.errors import ConfigError
@@ -117,9 +117,13 @@ async def run_once(
             if options.reset_cache:
                 await stats.reset_cache()
             await stats.begin()
-        url = target.url or stack.enter_context(ProxyProcess(str(target.engine_url), *target.proxy_flags)).url
+        url = target.url or stack.enter_context(_own_proxy(target)).url
         report = await play(url, scripts, options.play, on_progress=on_progress)
         return report if stats is None else report.with_engine(await stats.end())
+
+
+def _own_proxy(target: Target) -> ProxyProcess:
+    return ProxyProcess([str(target.engine_url)], flags=(*QUIET, *target.proxy_flags))
 
 
 def run_compare(

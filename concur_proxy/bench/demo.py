@@ -11,7 +11,7 @@ from rich.console import Console
 from concur_proxy.bench.compare import CompareOptions, Target, run_once
 from concur_proxy.bench.demo_view import DemoView, ProxyState, intro, verdict
 from concur_proxy.bench.player import PlayOptions
-from concur_proxy.bench.proxy_process import ProxyProcess
+from concur_proxy.bench.proxy_process import QUIET, ProxyProcess
 from concur_proxy.bench.proxy_watch import ProxyWatch
 from concur_proxy.bench.report import Report
 from concur_proxy.bench.workloads import RecordedAgents
@@ -43,7 +43,7 @@ def run_demo(options: DemoOptions, console: Console) -> int:
         with EngineServer(options.engine) as engine, DemoView(console, started_at=time.monotonic()) as view:
             direct = asyncio.run(_play_direct(scripts, engine.url, view))
             # Not before: a proxy that watches an engine under somebody else's load cuts its window.
-            with ProxyProcess(engine.url, "--law", options.law) as proxy:
+            with ProxyProcess([engine.url], flags=(*QUIET, "--law", options.law)) as proxy:
                 proxied = asyncio.run(_play_proxied(scripts, engine.url, proxy.url, view))
     except KeyboardInterrupt:
         console.print("interrupted")

@@ -1,4 +1,4 @@
-"""The proxy as a child process in front of one engine, for the demo and for benchmarks."""
+"""The proxy as a child process: for the demo, for benchmarks, and for tests."""
 
 from __future__ import annotations
 
@@ -8,54 +8,77 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.error import URLError
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from concur_proxy.errors import BackendError
 from concur_proxy.fleet import warden
 
+QUIET = ("--log-level", "warning")
+"""Flags for whoever does not want an access line per turn."""
+
 START_S = 30.0
 GRACE_S = 5.0
-POLL_S = 0.05
+POLL_S = 0.02
 GREETING = re.compile(r"listens on (http://\S+)")
 
 
 class ProxyProcess:
-    """Ready when the constructor returns; a context manager that ends it. It also ends when we are killed."""
+    """``concur-proxy serve`` on a free port, ready when the constructor returns; a context manager that ends it.
 
-    def __init__(self, backend: str, *arguments: str) -> None:
-        """``arguments`` are further flags of ``concur-proxy serve``. BackendError where it does not start."""
-        serve = ("-m", "concur_proxy", "serve", "--backend", backend, "--port", "0", "--log-level", "warning")
+    It also ends when we are killed.
+    """
+
+    def __init__(
+        self,
+        backends: Sequence[str],
+        *,
+        flags: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+        patience_s: float = START_S,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """``env`` is added to ours, of which no CONCUR_ variable is passed on. BackendError where it does not start.
+
+        ``patience_s``: how long it may take to be ready. ``grace_s``: how long running turns may still take at the end.
+        """
+        urls = [word for backend in backends for word in ("--backend", backend)]
+        self._patience_s, self._grace_s = patience_s, grace_s
         self._folder = tempfile.TemporaryDirectory(prefix="concur-proxy-")
         self._log = Path(self._folder.name, "log")
         with self._log.open("wb") as log:
             self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and package
-                warden.command([sys.executable, *serve, *arguments], grace_s=GRACE_S),
+                warden.command([python, "-m", "concur_proxy", "serve", *urls, "--port", "0", *flags], grace_s=grace_s),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env={**_environment(), **(env or {})},
                 start_new_session=True,  # Ctrl-C is for us: we end it when we are ready to
             )
         try:
-            self.url = self._await_ready()
+            self.url = self._await_greeting()
+            self.wait_until_ready()
         except BaseException:
             self.close()
             raise
 
-    def close(self) -> None:
-        """End it: its running turns may still end within the grace time."""
+    def close(self) -> int:
+        """End it and return its exit status: its running turns may still end within the grace time."""
         assert self._child.stdin is not None
         self._child.stdin.close()
         try:
-            self._child.wait(GRACE_S + 5)
+            return self._child.wait(self._grace_s + 5)
         except subprocess.TimeoutExpired:
             self._child.kill()
-            self._child.wait()
-        self._folder.cleanup()
+            return self._child.wait()
+        finally:
+            self._folder.cleanup()
 
     def __enter__(self) -> Self:
         return self
@@ -65,22 +88,46 @@ class ProxyProcess:
     ) -> None:
         self.close()
 
-    def _await_ready(self) -> str:
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline and self._child.poll() is None:
-            greeting = GREETING.search(self._log.read_text(errors="replace"))
-            if greeting and _is_ready(greeting[1]):
-                return greeting[1]
-            time.sleep(POLL_S)
-        raise BackendError(f"the proxy did not start:\n{self._log.read_text(errors='replace')[-2000:]}")
+    @property
+    def port(self) -> int:
+        port = urlsplit(self.url).port
+        assert port is not None
+        return port
 
+    @property
+    def pid(self) -> int:
+        """The proxy's own process, the child of its warden."""
+        warden_pid = self._child.pid
+        return int(Path(f"/proc/{warden_pid}/task/{warden_pid}/children").read_text().split()[0])
 
-def _is_ready(url: str) -> bool:
-    try:
-        with urlopen(f"{url}/readyz", timeout=2) as answer:  # noqa: S310 - an http URL of our own child
-            return bool(answer.status == 200)
-    except (URLError, OSError):
-        return False
+    def log(self) -> str:
+        """What it has printed so far."""
+        return self._log.read_text(errors="replace")
+
+    def ready(self) -> bool:
+        """Whether it takes turns now."""
+        try:
+            with urlopen(f"{self.url}/readyz", timeout=2) as answer:  # noqa: S310 - an http URL of our own child
+                return bool(answer.status == 200)
+        except (URLError, OSError):
+            return False
+
+    def wait_until_ready(self) -> None:
+        """BackendError where it ends or takes too long."""
+        deadline = time.monotonic() + self._patience_s
+        while not self.ready():
+            self._pause(deadline)
+
+    def _await_greeting(self) -> str:
+        deadline = time.monotonic() + self._patience_s
+        while not (greeting := GREETING.search(self.log())):
+            self._pause(deadline)
+        return greeting[1]
+
+    def _pause(self, deadline: float) -> None:
+        if time.monotonic() > deadline or self._child.poll() is not None:
+            raise BackendError(f"the proxy did not start:\n{self.log()[-2000:]}")
+        time.sleep(POLL_S)
 
 
 def _environment() -> dict[str, str]:

@@ -58,7 +58,7 @@ KILLED = """
 import sys
 from concur_proxy.bench.proxy_process import ProxyProcess
 from concur_proxy.sim.server import EngineOptions, EngineServer
-with EngineServer(EngineOptions(port=0)) as engine, ProxyProcess(engine.url) as proxy:
+with EngineServer(EngineOptions(port=0)) as engine, ProxyProcess([engine.url]) as proxy:
     print(proxy.url, flush=True)
     sys.stdin.read()
 """
@@ -77,11 +77,11 @@ def test_a_demo_that_is_killed_leaves_no_proxy_behind():
 
 def test_a_proxy_that_cannot_start_says_why():
     with pytest.raises(BackendError, match="did not start") as caught:
-        ProxyProcess("http://127.0.0.1:1", "--law", "nonsense")
+        ProxyProcess(["http://127.0.0.1:1"], flags=["--law", "nonsense"])
     assert "nonsense" in caught.value.message
 
 
 def test_the_environment_does_not_configure_the_proxy(monkeypatch):
     monkeypatch.setenv("CONCUR_CONTROL__LAW", "nonsense")
-    with EngineServer(ENGINE) as engine, ProxyProcess(engine.url) as proxy:
+    with EngineServer(ENGINE) as engine, ProxyProcess([engine.url]) as proxy:
         assert proxy.url.startswith("http://127.0.0.1:")

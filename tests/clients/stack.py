@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import select
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import httpx
 
-from concur_proxy.fleet import warden
-from tests.rig.engine import free_port
+from concur_proxy.bench import proxy_process
 
 PATIENCE_S = 30.0
+GRACE_S = 40.0
 POLL_S = 0.02
 
 
@@ -68,8 +65,8 @@ def ended(pid: int) -> bool:
         os.close(handle)
 
 
-class ProxyProcess:
-    """``concur-proxy serve`` on a free port, ready when entered. To end with another status fails the test."""
+class ProxyProcess(proxy_process.ProxyProcess):
+    """The proxy with its access log. To end with another ``status`` fails the test."""
 
     def __init__(
         self,
@@ -81,63 +78,11 @@ class ProxyProcess:
         patience_s: float = PATIENCE_S,
         status: int = 0,
     ) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        urls = [word for backend in backends for word in ("--backend", backend)]
-        self._command = [python, "-m", "concur_proxy", "serve", *urls, "--port", str(self.port), *flags]
-        self._patience_s, self._status = patience_s, status
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("CONCUR_")}
-        self._env = {**inherited, **(env or {})}
-        self._log = tempfile.NamedTemporaryFile(prefix="concur-proxy-", suffix=".log")  # noqa: SIM115 - closed in _end
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def log(self) -> str:
-        return Path(self._log.name).read_text()
-
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            warden.command(self._command, grace_s=40),
-            stdin=subprocess.PIPE,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            env=self._env,
-        )
-        try:
-            self.wait_until_ready()
-        except BaseException:
-            self._end(self._process)
-            raise
-        return self
+        self._status = status
+        super().__init__(backends, flags=flags, env=env, python=python, patience_s=patience_s, grace_s=GRACE_S)
 
     def __exit__(self, kind: object, *_: object) -> None:
-        assert self._process is not None
-        status, log = self._end(self._process)
+        log = self.log()
+        status = self.close()
         if kind is None:
             assert status == self._status, log
-
-    def _end(self, process: subprocess.Popen[bytes]) -> tuple[int, str]:
-        assert process.stdin is not None
-        process.stdin.close()
-        status, log = process.wait(), self.log()
-        self._log.close()
-        return status, log
-
-    @property
-    def pid(self) -> int:
-        """The proxy's own process."""
-        assert self._process is not None
-        return children(self._process.pid)[0]
-
-    def wait_until_ready(self) -> None:
-        assert self._process is not None
-        deadline = time.monotonic() + self._patience_s
-        while not self.ready():
-            assert self._process.poll() is None, f"the proxy ended:\n{self.log()}"
-            assert time.monotonic() < deadline, f"the proxy is not ready:\n{self.log()}"
-            time.sleep(POLL_S)
-
-    def ready(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/readyz").status_code == 200
-        except httpx.TransportError:
-            return False

@@ -194,10 +194,7 @@ def test_an_engine_that_is_down_at_the_start_and_comes_up(engine: str) -> None:
     url = f"http://127.0.0.1:{port}"
 
     class Late(ProxyProcess):
-        def wait_until_ready(self) -> None:
-            wait_for(self._answers)
-
-        def _answers(self) -> bool:
+        def ready(self) -> bool:
             try:
                 return httpx.get(f"{self.url}/livez").status_code == 200
             except httpx.TransportError:

@@ -22,15 +22,11 @@ from typing import ClassVar
 
 from concur_proxy.model import Signals, TurnRecord
 from concur_proxy.windows.base import Unit, Verdict, WindowView
+from concur_proxy.windows.pace import Pace
 from concur_proxy.windows.reuse import Reuse
-
-FIRST_WINDOW = 16.0
-"""Sessions, where neither capacity nor a typical footprint is known."""
+from concur_proxy.windows.warm import what_fits
 
 GOOD_HIT_RATE = 0.5
-
-SLACK = 0.9
-"""Updates come a little before a full period has passed."""
 
 MEMORY_PERIODS = 10.0
 """How long a hit rate counts when no prompt is processed any more."""
@@ -58,26 +54,20 @@ class Aimd:
         self.usage_high = usage_high
         self.hit_rate_threshold = hit_rate_threshold
         self.period_s = period_s
-        self._window: float | None = None
-        self._asked_at = -math.inf
-        self._changed_at = -math.inf
+        self._pace = Pace(period_s)
         self._hit_rate: float | None = None
         self._hit_rate_at = -math.inf
         self._reuse = Reuse()
 
     def start(self, *, capacity_tokens: float | None, typical_footprint_tokens: float | None) -> float:
-        """Return capacity by typical footprint: what fits, before anything was seen."""
-        if not capacity_tokens or not typical_footprint_tokens:
-            return FIRST_WINDOW
-        return max(1.0, capacity_tokens / typical_footprint_tokens)
+        return what_fits(capacity_tokens, typical_footprint_tokens)
 
     def observe(self, record: TurnRecord, *, now: float) -> None:
         self._reuse.add(record, now=now)
 
     def update(self, signals: Signals, view: WindowView, *, now: float) -> Verdict:
-        self._note_change(view.window, now)
         self._note_hit_rate(signals.hit_rate, now)
-        if now - self._changed_at < SLACK * self.period_s:
+        if self._pace.rests(view.window, now=now):
             return Verdict(view.window, "within its period")
         if signals.kv_usage is None:
             return self._by_reuse(view.window, now)
@@ -85,12 +75,6 @@ class Aimd:
         if signals.interval_s is None:
             return Verdict(view.window, "no new sample")
         return self._by_usage(signals.kv_usage, view.window)
-
-    def _note_change(self, window: float, now: float) -> None:
-        """Take note of what has become of the last verdict: guards and bounds may have stopped it."""
-        if self._window is not None and window != self._window:
-            self._changed_at = self._asked_at
-        self._window, self._asked_at = window, now
 
     def _note_hit_rate(self, hit_rate: float | None, now: float) -> None:
         if hit_rate is not None:

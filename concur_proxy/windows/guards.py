@@ -6,6 +6,7 @@ A guard is a function of the law's verdict and of what is known; ``guarded`` put
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import replace
 from typing import Protocol
 
@@ -117,13 +118,28 @@ class CutOnRejection:
 
 
 class WithinSlew:
-    """No step larger than a factor: an absurd sample moves the window once, not to its end."""
+    """Within any ``span_s`` seconds the window moves by no more than a factor, however often it is updated.
 
-    def __init__(self, *, factor: float = 4.0) -> None:
+    An absurd sample moves it once, not to its end; a law's ordinary step, taken at once, is within it.
+    """
+
+    def __init__(self, *, factor: float = 4.0, span_s: float = 1.0) -> None:
         self._factor = factor
+        self._span_s = span_s
+        self._lately: deque[tuple[float, float]] = deque()
+        """The updates within the span: when, and the window in force then."""
 
     def guard(self, verdict: Verdict, signals: Signals, view: WindowView, *, now: float) -> Verdict:  # noqa: ARG002
-        if not (math.isfinite(verdict.window) and math.isfinite(view.window)):
+        while self._lately and now - self._lately[0][0] >= self._span_s:
+            self._lately.popleft()
+        if not math.isfinite(view.window):
             return verdict
-        window = min(max(verdict.window, view.window / self._factor), view.window * self._factor)
+        self._lately.append((now, view.window))
+        if not math.isfinite(verdict.window):
+            return verdict
+        windows = [window for _, window in self._lately]
+        # An operator's hand may have moved it further: a guard never moves a window by itself.
+        lowest = min(max(windows) / self._factor, view.window)
+        highest = max(min(windows) * self._factor, view.window)
+        window = min(max(verdict.window, lowest), highest)
         return verdict if window == verdict.window else replace(verdict, window=window)

@@ -3,7 +3,8 @@
 import pytest
 
 from concur_proxy.model import Outcome
-from concur_proxy.windows.aimd import FIRST_WINDOW, GOOD_HIT_RATE, Aimd
+from concur_proxy.windows.aimd import GOOD_HIT_RATE, Aimd
+from concur_proxy.windows.warm import FIRST_WINDOW
 from tests.windows.cases import CONGESTION, ROOM, SILENCE, Run, record
 
 UNKNOWN = None

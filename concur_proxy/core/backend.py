@@ -23,6 +23,8 @@ class Backend:
     """Bookkeeping without decisions; whatever is let in counts at once, so that a burst cannot overshoot."""
 
     __slots__ = (
+        "_busy_from",
+        "_busy_s",
         "_idle_tokens",
         "_peak_running",
         "_shared",
@@ -41,6 +43,7 @@ class Backend:
         "prefixes",
         "record_at",
         "running",
+        "running_tokens",
         "shadow",
         "think",
         "typical",
@@ -60,6 +63,8 @@ class Backend:
         self.bound = False
         """The window has kept a turn waiting since it was last set."""
         self.running = 0
+        self.running_tokens = 0
+        """Of the turns that run, a shared prefix apart."""
         self.branches = 0
         self.places: set[Session] = set()
         self.idle: OrderedDict[Session, None] = OrderedDict()
@@ -76,6 +81,8 @@ class Backend:
         self._tokens = 0
         self._idle_tokens = 0
         self._peak_running = Peak(PEAK_HORIZON_S)
+        self._busy_s = 0.0
+        self._busy_from = 0.0
 
     # the window
 
@@ -83,6 +90,11 @@ class Backend:
     def footprint(self) -> int:
         """Tokens that places and branches occupy, shared prefixes once."""
         return self._tokens + self._shared.tokens
+
+    @property
+    def shared_tokens(self) -> int:
+        """The part of it that is shared prefixes."""
+        return self._shared.tokens
 
     @property
     def load(self) -> int:
@@ -185,16 +197,26 @@ class Backend:
     # turns
 
     def start(self, turn: Turn, now: float) -> None:
+        if self.running == 0:
+            self._busy_from = now
         self.running += 1
+        self.running_tokens += turn.tokens
         self._peak_running.see(self.running, now=now)
         if turn.is_branch:
             self.branches += 1
             self._tokens += turn.tokens
 
-    def end(self, turn: Turn) -> None:
+    def end(self, turn: Turn, now: float) -> None:
         self.running -= 1
+        self.running_tokens -= turn.tokens
+        if self.running == 0:
+            self._busy_s += now - self._busy_from
         if turn.is_branch:
             self.end_branch(turn)
+
+    def busy_s(self, now: float) -> float:
+        """Return the seconds in which something ran."""
+        return self._busy_s + (now - self._busy_from if self.running else 0.0)
 
     def end_branch(self, turn: Turn) -> None:
         """The turn has ended, or rides its session's place now."""

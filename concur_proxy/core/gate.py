@@ -230,10 +230,10 @@ class Gate:
         *,
         unit: Unit,
         window: float,
+        now: float,
         minimum: float = 1.0,
         maximum: float = math.inf,
         capacity_tokens: float | None = None,
-        now: float,
     ) -> list[Decision]:
         """Take in a backend; it takes turns from its ``UP`` on. Raise ``ValueError`` where it is here already."""
         state = Backend(backend, pool, unit, minimum=minimum, maximum=maximum)
@@ -335,7 +335,7 @@ class Gate:
         session = turn.session
         session.running.remove(turn)
         rode = not turn.is_branch
-        backend.end(turn)
+        backend.end(turn, now)
         if rode and session.running:
             self._places.promote(session)
         if outcome is Outcome.BACKEND_LOST or not (session.footprint or outcome in COMPUTED):

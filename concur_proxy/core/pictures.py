@@ -23,6 +23,10 @@ def window_view(backend: Backend, *, held: int, now: float) -> WindowView:
         footprint_tokens=float(backend.footprint),
         typical_footprint_tokens=backend.footprint / active if active else (backend.typical.value or None),
         records_age_s=math.inf if backend.record_at is None else now - backend.record_at,
+        shared_tokens=float(backend.shared_tokens),
+        running_tokens=float(backend.running_tokens),
+        busy_s=backend.busy_s(now),
+        cache_tokens=backend.shadow.limit,
     )
 
 

@@ -63,6 +63,11 @@ class Shadow:
         """What is resident, shared prefixes once."""
         return self._tokens + self._shared.tokens
 
+    @property
+    def limit(self) -> float | None:
+        """Tokens of cache that seem to be there for our sessions; None where nothing is known."""
+        return None if self.capacity is None else self.capacity * self.trust
+
     def set_capacity(self, capacity: float | None) -> Sequence[Session]:
         self.capacity = capacity
         return self.flush() if capacity is None else self._evict()

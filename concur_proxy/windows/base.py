@@ -42,6 +42,14 @@ class WindowView:
     """Mean footprint of an active session; None before the first."""
     records_age_s: float
     """Seconds since the last finished turn; infinite before the first."""
+    shared_tokens: float = 0.0
+    """Part of ``footprint_tokens`` that is prefixes which sessions share."""
+    running_tokens: float = 0.0
+    """Tokens of the running turns' contexts, what they will generate included."""
+    busy_s: float = 0.0
+    """Seconds in which something ran, since the backend is known."""
+    cache_tokens: float | None = None
+    """KV cache that seems to be there for our sessions; None where nobody knows the capacity."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,189 @@
+"""``meanfield``: the window at which a model of the engine says that most turns per second are done; the default.
+
+Once a second, of what has been measured so far, ``model`` is solved for the number of running turns R that maximises
+the turn rate, and
+
+    W = R + rate x Z,
+
+R running sessions and those whose agents are in a tool call meanwhile. Nothing is to be set: what turns are like
+(``turns``), how long agents think (``think``), what a step of the engine costs (``costs``) and how much of the cache is
+there for our sessions (the gate's shadow) are all learned as traffic passes.
+
+- Before enough is known, and on engines whose capacity nobody knows, the window starts at capacity by typical
+  footprint and moves by ``aimd``'s rules.
+- Where a full house would do as well, within ``WORTH``, nobody is held: single-turn traffic, ample memory.
+- Sessions grow after they are let in, so each counts for what it will occupy ``GROWTH_TURNS`` turns later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+from concur_proxy.model import Signals, TurnRecord
+from concur_proxy.windows.aimd import Aimd
+from concur_proxy.windows.base import Unit, Verdict, WindowView
+from concur_proxy.windows.meanfield import words
+from concur_proxy.windows.meanfield.costs import StepCosts
+from concur_proxy.windows.meanfield.model import Costs, Model, Point, Traffic
+from concur_proxy.windows.meanfield.stretch import Stretches
+from concur_proxy.windows.meanfield.think import ThinkTimes
+from concur_proxy.windows.meanfield.turns import Turns
+
+PERIOD_S = 1.0
+SLACK = 0.9
+"""Updates come a little before a full period has passed."""
+
+GROWTH_TURNS = 4.0
+WORTH = 0.02
+"""The least gain in the turn rate for which anybody is held."""
+
+ENOUGH_TURNS = 20.0
+ENOUGH_THINKING = 10.0
+ENOUGH_BUSY_S = 10.0
+
+SMOOTHING_S = 5.0
+RETURNS_AT_ALL = 0.05
+"""Share of turns that continue a session below which there is no context to keep."""
+
+
+class Meanfield:
+    """Nothing to set."""
+
+    name: ClassVar[str] = "meanfield"
+    unit: ClassVar[Unit] = Unit.SESSIONS
+
+    def __init__(self) -> None:
+        self._cold = Aimd()
+        self._turns = Turns()
+        self._think = ThinkTimes()
+        self._costs = StepCosts()
+        self._stretches = Stretches()
+        self._due_at = -math.inf
+        self._reason = "nothing is known yet"
+        self._window: float | None = None
+        self._window_at = -math.inf
+        self._model: Model | None = None
+        self._best: Point | None = None
+        self._now = -math.inf
+
+    def start(self, *, capacity_tokens: float | None, typical_footprint_tokens: float | None) -> float:
+        """Return capacity by typical footprint: what fits, before anything was seen."""
+        return self._cold.start(capacity_tokens=capacity_tokens, typical_footprint_tokens=typical_footprint_tokens)
+
+    def observe(self, record: TurnRecord, *, now: float) -> None:
+        self._cold.observe(record, now=now)
+        self._turns.add(record, now=now)
+        self._stretches.turn(record)
+        if record.think_s is not None:
+            self._think.add(record.think_s, now=now)
+
+    def update(self, signals: Signals, view: WindowView, *, now: float) -> Verdict:
+        self._now = now
+        self._stretches.update(signals, view, self._costs, now=now)
+        capacity = view.cache_tokens or signals.capacity_tokens
+        if capacity is None or not self._knows_enough:
+            return self._find_out(signals, view, capacity, now)
+        if now < self._due_at:
+            return Verdict(view.window, self._reason)
+        self._due_at = now + SLACK * PERIOD_S
+        self._model = self._modelled(view, capacity)
+        self._best = self._model.best()
+        return self._decide(self._model, self._best, view, now)
+
+    # before enough is known
+
+    @property
+    def _knows_enough(self) -> bool:
+        turns, think, busy = self._turns.count, self._think.weight, self._costs.busy_s
+        return turns >= ENOUGH_TURNS and think >= ENOUGH_THINKING and busy >= ENOUGH_BUSY_S
+
+    def _find_out(self, signals: Signals, view: WindowView, capacity: float | None, now: float) -> Verdict:
+        verdict = self._cold.update(signals, view, now=now)
+        typical = view.typical_footprint_tokens
+        if capacity is None or typical is None or verdict.window < view.window:
+            return Verdict(verdict.window, words.cold(verdict.reason))
+        start = self.start(capacity_tokens=capacity, typical_footprint_tokens=typical)
+        return Verdict(max(verdict.window, start), words.warm_start(start, capacity, typical))
+
+    # by the model
+
+    def _modelled(self, view: WindowView, capacity: float) -> Model:
+        turns = self._turns
+        prefix = turns.prefix
+        own = (view.footprint_tokens - view.shared_tokens) / view.active if view.active else turns.left - prefix
+        traffic = Traffic(
+            new=max(turns.new - prefix * (1.0 - turns.returns), 0.0),
+            history=max(turns.history - prefix * turns.returns, 0.0),
+            output=max(turns.output, 1.0),
+            context=turns.context,
+            footprint=max(own + GROWTH_TURNS * turns.growth * turns.returns, 1.0),
+            returns=turns.returns,
+        )
+        return Model(
+            self._costs.estimate(),
+            traffic,
+            self._think.curve(traffic.returns),
+            max(capacity - view.shared_tokens, 1.0),
+        )
+
+    def _decide(self, model: Model, best: Point, view: WindowView, now: float) -> Verdict:
+        thinking = best.rate * (self._think.mean_s or 0.0)
+        demand = view.active + view.held
+        if model.traffic.returns < RETURNS_AT_ALL:
+            return self._say(math.inf, words.NOTHING_RETURNS)
+        window = self._smooth(max(1.0, best.running + thinking), now)
+        if window < demand and best.rate < (1.0 + WORTH) * self._rate_of_all(model, demand):
+            return self._say(max(window, 2.0 * demand), words.not_worth(demand))
+        return self._say(window, words.window(best, thinking, demand))
+
+    def _say(self, window: float, reason: str) -> Verdict:
+        self._reason = reason
+        return Verdict(window, reason)
+
+    def _smooth(self, window: float, now: float) -> float:
+        """A moving mean of some seconds: single samples move the window little."""
+        if self._window is not None and now > self._window_at:
+            weight = 1.0 - math.exp((self._window_at - now) / SMOOTHING_S)
+            window = self._window + weight * (window - self._window)
+        self._window, self._window_at = window, now
+        return window
+
+    def _rate_of_all(self, model: Model, demand: float) -> float:
+        """Return the turn rate if all who are here were let in."""
+        think = self._think.mean_s or 0.0
+        low, high = 0.0, max(demand, 1.0)
+        while high - low > 0.01 * high:
+            running = (low + high) / 2
+            low, high = (running, high) if running + model.at(running).rate * think < demand else (low, running)
+        return model.at(high).rate
+
+    # for people
+
+    def snapshot(self) -> Mapping[str, object]:
+        turns, model, best = self._turns, self._model, self._best
+        costs: Costs = self._costs.estimate()
+        return {
+            "turns": round(turns.count, 1),
+            "new_tokens": turns.new,
+            "output_tokens": turns.output,
+            "history_tokens": turns.history,
+            "shared_prefix_tokens": turns.prefix,
+            "context_tokens": turns.context,
+            "growth_tokens": turns.growth,
+            "returning_share": turns.returns,
+            "think_s": self._think.mean_s,
+            "step_s": costs.step_s,
+            "token_s": costs.token_s,
+            "decode_s": costs.decode_s,
+            "context_token_s": costs.context_s,
+            "learned_busy_s": self._costs.busy_s,
+            "footprint_tokens": model.traffic.footprint if model else None,
+            "cache_tokens": model.capacity if model else None,
+            "running": best.running if best else None,
+            "predicted_hit_rate": best.hit_rate if best else None,
+            "observed_hit_rate": turns.hit_rate,
+            "predicted_turns_per_s": best.rate if best else None,
+            "observed_turns_per_s": turns.rate(now=self._now),
+        }

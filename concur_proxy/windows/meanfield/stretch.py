@@ -1,0 +1,101 @@
+"""Stretches of time, long enough that it does not matter when exactly the engine was asked within them."""
+
+from __future__ import annotations
+
+import math
+
+from concur_proxy.model import Outcome, Signals, TurnRecord
+from concur_proxy.windows.base import WindowView
+from concur_proxy.windows.meanfield.costs import StepCosts
+
+STRETCH_S = 5.0
+BUSY = 0.5
+"""Share of a stretch in which something must have run: clients and network are a part of what is left."""
+
+
+class Stretches:
+    """Gathers what an engine has done, and gives it to ``StepCosts`` in stretches.
+
+    Engines that count neither steps nor tokens are followed through the answers: their tokens, and how long a token
+    took in a stream.
+    """
+
+    __slots__ = (
+        "_began_at",
+        "_busy_from",
+        "_context",
+        "_contexts",
+        "_decoded",
+        "_scheduled",
+        "_steps",
+        "_streamed",
+        "_streaming_s",
+        "_told",
+        "_turn_computed",
+        "_turn_output",
+    )
+
+    def __init__(self) -> None:
+        self._began_at: float | None = None
+        self._busy_from = 0.0
+        self._streaming_s = self._streamed = 0.0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._told = False
+        self._steps = self._scheduled = self._decoded = 0.0
+        self._context = self._contexts = 0.0
+        self._turn_computed = self._turn_output = 0.0
+
+    def turn(self, record: TurnRecord) -> None:
+        """Take in a finished turn."""
+        usage = record.usage
+        if record.outcome is not Outcome.COMPLETED or usage is None:
+            return
+        self._turn_computed += usage.prompt_tokens - (usage.cached_tokens or 0) + usage.completion_tokens
+        self._turn_output += usage.completion_tokens
+        if record.first_token_at is not None and usage.completion_tokens > 1:
+            self._streaming_s = 0.95 * self._streaming_s + record.finished_at - record.first_token_at
+            self._streamed = 0.95 * self._streamed + usage.completion_tokens - 1
+
+    def update(self, signals: Signals, view: WindowView, costs: StepCosts, *, now: float) -> None:
+        """Take in the time since the update before; where a stretch is full, let ``costs`` learn from it."""
+        if view.running:
+            self._context += view.running_tokens / view.running
+            self._contexts += 1
+        if signals.interval_s is not None and None not in (signals.steps, signals.scheduled_tokens):
+            self._told = True
+            self._steps += signals.steps or 0.0
+            self._scheduled += signals.scheduled_tokens or 0.0
+            self._decoded += signals.generation_tokens or 0.0
+        if self._began_at is None:
+            self._begin(view, now)
+        elif now - self._began_at >= STRETCH_S and (signals.interval_s is not None or not self._told):
+            self._end(view, costs, now - self._began_at)
+            self._begin(view, now)
+
+    def _begin(self, view: WindowView, now: float) -> None:
+        self._began_at, self._busy_from = now, view.busy_s
+        self._forget()
+
+    def _end(self, view: WindowView, costs: StepCosts, span_s: float) -> None:
+        busy_s = min(view.busy_s - self._busy_from, span_s)
+        if busy_s < BUSY * span_s or not self._contexts:
+            return
+        context = self._context / self._contexts
+        if self._told:
+            costs.add(
+                busy_s,
+                steps=self._steps,
+                scheduled=self._scheduled,
+                decoded=self._decoded,
+                context_tokens=self._decoded * context,
+            )
+        elif self._streaming_s > 0 and math.isfinite(self._streaming_s):
+            costs.add(
+                busy_s,
+                steps=busy_s * self._streamed / self._streaming_s,
+                scheduled=self._turn_computed,
+                decoded=self._turn_output,
+                context_tokens=self._turn_output * context,
+            )

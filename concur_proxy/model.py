@@ -48,6 +48,12 @@ class TurnFacts:
     """A hash of the body: a retry of a turn carries the same one."""
     prefix_key: int | None = None
     """A hash of what many sessions share at the start of their prompt: system text and tools."""
+    tenant: str = ""
+    """Whose share of the engines it takes: the namespace of the API key, or who a header names."""
+    urgency: int = 0
+    """Priority that the client asks for; higher goes first, whatever sign its engine gives it."""
+    deadline_s: float | None = None
+    """Seconds after its arrival within which the client wants the answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,9 +68,6 @@ from concur_proxy.windows.base import Unit, WindowView
 
 __all__ = ["Decision", "Finished", "Gate", "GatePolicy"]
 
-HEAD_START = 0.5
-"""Share of the longest wait that paused sessions go ahead of new ones."""
-
 COMPUTED = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.TIMED_OUT})
 """Outcomes that may leave a context behind, even of a first turn."""
 
@@ -85,7 +82,8 @@ class Gate:
         self._places = Places(policy, self._counts, self._timers)
         self._intake = Intake(policy, self._places)
         self._ledger = Ledger()
-        self._pools = Pools(HEAD_START * policy.max_wait_s)
+        self._pools = Pools(policy, self._ledger.size)
+        self._places.on_vanished = self._pools.vanished
         self._admission = Admission(self._places, self._ledger, self._pools, self._counts, self._timers)
         self._waiting = Waiting(self._pools, self._admission, self._intake, self._places, self._counts, self._timers)
         self._closed: RefusalReason | None = None
@@ -134,6 +132,8 @@ class Gate:
         self._detach(turn, backend, outcome, now)
         if turn.facts.final:
             turn.session.ended = True
+        if self._pools.learns:
+            self._pools.finished(turn, usage)
         if outcome is not Outcome.COMPLETED and outcome is not Outcome.CLIENT_ERROR:
             self._intake.tries.remember(turn.facts, turn.first_arrived_at)
         return Finished(record, self._settle(turn.session, backend, outcome, now))
@@ -218,7 +218,7 @@ class Gate:
         self._policy = self._places.policy = policy
         self._intake.sessions.limit = policy.max_sessions
         self._intake.forget_surplus()
-        self._pools.set_head_start(HEAD_START * policy.max_wait_s)
+        self._pools.set_policy(policy)
         for backend in self._pools.backends():
             self._places.pause_surplus(backend)
         return self._waiting.dispatch_all(now)

@@ -16,6 +16,10 @@ class Ledger:
     def __init__(self) -> None:
         self._estimator = FootprintEstimator()
 
+    def size(self, turn: Turn) -> int:
+        """Return the tokens that a turn will occupy, wherever it runs."""
+        return self._estimator.tokens(turn.facts, turn.session)
+
     def tokens(self, turn: Turn, backend: Backend) -> int:
         """Return the tokens of KV that a turn will occupy on ``backend``, beside the prefix that others share."""
         return backend.own(turn.session, self._estimator.tokens(turn.facts, turn.session))

@@ -1,7 +1,7 @@
-"""The turns that wait in one pool, in the order in which they may go: paused sessions before new ones, each in turn.
+"""The turns that wait in one pool, in the order in which they may go.
 
-Precedence is a head start in arrival time, not a class of its own: a new turn that has waited longer than the head
-start goes first, so no wait is unbounded (ageing).
+Which order that is, an ``order`` says (``order/``). Whatever it is, a turn that would have gone long ago had it been
+first come, first served goes before all others (``order/ageing``).
 
 A turn that must go back to its origin stands in the lane of that backend, all others in a common one, so that nobody
 who could run is looked for among thousands who cannot. A turn that comes to the head and does not fit *reserves* the
@@ -10,121 +10,139 @@ backend it would go to: those behind it take the others.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Sequence
 
 from concur_proxy.core import placement
 from concur_proxy.core.backend import Backend
+from concur_proxy.core.lane import Entry, Lane, LaneName
+from concur_proxy.core.order.ageing import Ageing
+from concur_proxy.core.order.base import OVERDUE, Order, Place, fifo_key
 from concur_proxy.core.sessions import Turn
 from concur_proxy.model import BackendId
-
-FEW = 64
-"""Dead entries that are not worth a clean-up."""
-
-Entry = tuple[float, int, Turn]
-
-
-class Lane:
-    """A heap with lazy deletion: an entry counts while it is its turn's entry."""
-
-    __slots__ = ("_dead", "_heap", "avoid", "origin")
-
-    def __init__(self, origin: BackendId | None, avoid: frozenset[BackendId]) -> None:
-        self.origin = origin
-        self.avoid = avoid
-        self._heap: list[Entry] = []
-        self._dead = 0
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    def leads_to(self, able: Collection[BackendId]) -> bool:
-        """Tell whether its turns may run on one of ``able``."""
-        if self.origin is not None:
-            return self.origin in able
-        return not self.avoid or any(backend not in self.avoid for backend in able)
-
-    def push(self, entry: Entry) -> None:
-        heapq.heappush(self._heap, entry)
-
-    def head(self) -> Entry | None:
-        while self._heap and self._heap[0][2].entry is not self._heap[0]:
-            heapq.heappop(self._heap)
-            self._dead -= 1
-        return self._heap[0] if self._heap else None
-
-    def pop(self) -> None:
-        heapq.heappop(self._heap)
-
-    def bury(self) -> None:
-        """Take note of an entry that does not count any more."""
-        self._dead += 1
-        if self._dead > FEW and self._dead > len(self._heap) // 2:
-            self._heap = [entry for entry in self._heap if entry[2].entry is entry]
-            heapq.heapify(self._heap)
-            self._dead = 0
 
 
 class Line:
     """All lanes of one pool, and who has reserved what in it."""
 
-    __slots__ = ("_lanes", "_reserved", "head_start_s", "waiting")
+    __slots__ = ("_ageing", "_lanes", "_reserved", "order", "waiting")
 
-    def __init__(self, head_start_s: float) -> None:
-        self.head_start_s = head_start_s
+    def __init__(self, order: Order) -> None:
+        self.order = order
         self.waiting = 0
-        self._lanes: dict[tuple[BackendId | None, frozenset[BackendId]], Lane] = {}
-        self._reserved: dict[BackendId, tuple[float, int]] = {}
+        self._ageing = Ageing() if order.ages else None
+        self._lanes: dict[LaneName, Lane] = {}
+        self._reserved: dict[BackendId, Place] = {}
 
-    def place_of(self, turn: Turn) -> tuple[float, int]:
-        """Return the turn's place in line; smaller goes first."""
-        start = self.head_start_s if turn.session.was_active else 0.0
-        return turn.first_arrived_at - start, turn.ticket
+    def place_of(self, turn: Turn) -> Place:
+        """Return the turn's place in line, or the one that it would have; smaller goes first."""
+        return self.order.place(turn.entry or self._entry(turn))
+
+    def _entry(self, turn: Turn) -> Entry:
+        if self._ageing is not None and self._ageing.is_overdue(turn):
+            return OVERDUE, fifo_key(turn, self.order.head_start_s), turn.ticket, turn
+        rank, key = self.order.rank(turn)
+        return rank, key, turn.ticket, turn
+
+    # coming and going
+
+    def join(self, turn: Turn) -> None:
+        """Let a turn stand in line, until it leaves."""
+        self.order.joined(turn)
+        if self._ageing is not None:
+            self._ageing.joined(turn, fifo_key(turn, self.order.head_start_s))
+        self.push(turn)
 
     def push(self, turn: Turn) -> None:
+        """Put a turn where it belongs; one that was taken out and is put back has the place that it had."""
         home = placement.home(turn)
         name = (None if home is None else home.id, frozenset() if home is not None else turn.avoid)
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = Lane(*name)
-        due, ticket = self.place_of(turn)
-        turn.lane, turn.entry = lane, (due, ticket, turn)
+            lane = self._lanes[name] = self.order.lane(name)
+        turn.lane = lane
+        turn.entry = turn.entry or self._entry(turn)
         lane.push(turn.entry)
         self.waiting += 1
 
+    def grant(self, turn: Turn, now: float) -> None:
+        """The turn leaves the line because it may run."""
+        if turn.entry is not None:
+            self.order.granted(turn)
+            self._leave(turn)
+            if self._ageing is not None:
+                self._ageing.granted(turn, now)
+
     def discard(self, turn: Turn) -> None:
+        """The turn leaves the line for nothing, if it stands there."""
+        if turn.entry is not None:
+            self._leave(turn)
+            if self._ageing is not None:
+                self._ageing.gone(turn)
+
+    def _leave(self, turn: Turn) -> None:
+        self._take_out(turn)
+        self.order.left(turn)
+
+    def _take_out(self, turn: Turn) -> None:
         if turn.lane is not None:
-            lane, turn.lane, turn.entry = turn.lane, None, None
-            lane.bury()
+            assert turn.entry is not None
+            lane, entry = turn.lane, turn.entry
+            turn.lane = turn.entry = None
+            lane.bury(entry)
             self.waiting -= 1
+        turn.entry = None
 
     def move(self, turn: Turn) -> None:
         """Put a turn where it belongs now: its context has gone cold, or is alive again."""
         if turn.lane is not None:
-            self.discard(turn)
+            self._take_out(turn)
             self.push(turn)
 
+    def set_order(self, order: Order) -> None:
+        """Let everybody line up anew, in another order; nobody is lost, and who is overdue stays so."""
+        turns = [turn for lane in self._lanes.values() for turn in lane.turns()]
+        self._lanes, self._reserved, self.waiting = {}, {}, 0
+        if not order.ages:
+            self._ageing = None
+        elif self._ageing is None:
+            self._ageing = Ageing()
+            for turn in turns:
+                self._ageing.joined(turn, fifo_key(turn, order.head_start_s))
+        self.order = order
+        for turn in turns:
+            turn.lane = turn.entry = None
+            order.joined(turn)
+            self.push(turn)
+
+    # who goes next
+
+    def start_round(self, now: float) -> None:
+        """Forget all reservations, and let those go first who are overdue: the line is gone through from its head."""
+        self._reserved.clear()
+        if self._ageing is not None:
+            for turn in self._ageing.newly_overdue(now):
+                self.move(turn)
+
     def take_first(self, able: Collection[BackendId]) -> Turn | None:
-        """Take out the first turn that may run on one of ``able``."""
+        """Take out the first turn that may run on one of ``able``; it comes back by ``push``, or leaves."""
         first: Entry | None = None
+        best: Place = ()
         for name, lane in list(self._lanes.items()):
             entry = lane.head()
             if entry is None:
                 del self._lanes[name]
-            elif (first is None or entry < first) and lane.leads_to(able):
-                first = entry
+                continue
+            place = self.order.place(entry)
+            if (first is None or place < best) and lane.leads_to(able):
+                first, best = entry, place
         if first is None:
             return None
-        turn = first[2]
+        turn = first[3]
         assert turn.lane is not None
         turn.lane.pop()
-        turn.lane, turn.entry = None, None
+        turn.lane = None
         self.waiting -= 1
         return turn
-
-    def release(self) -> None:
-        """Forget all reservations: the line is gone through from its head again."""
-        self._reserved.clear()
 
     def reserve(self, backend: Backend, turn: Turn) -> None:
         """Keep those behind ``turn`` from a backend until the line is gone through again."""

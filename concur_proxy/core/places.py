@@ -7,6 +7,8 @@ says nothing good.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from concur_proxy.core.backend import Backend
 from concur_proxy.core.policy import GatePolicy
 from concur_proxy.core.report import Counts
@@ -21,12 +23,14 @@ STOP_LEASE = 0.5
 class Places:
     """Who is active. ``policy`` is the one in force."""
 
-    __slots__ = ("_counts", "_timers", "policy")
+    __slots__ = ("_counts", "_timers", "on_vanished", "policy")
 
     def __init__(self, policy: GatePolicy, counts: Counts, timers: Timers[Session | Turn]) -> None:
         self.policy = policy
         self._counts = counts
         self._timers = timers
+        self.on_vanished: Callable[[Session], None] = _ignore
+        """Told of a session that had a place and is not expected to come back."""
 
     # riding a place
 
@@ -85,6 +89,8 @@ class Places:
 
     def dismiss(self, session: Session) -> None:
         """Nothing will come of the session any more."""
+        if session.place is not None:
+            self.on_vanished(session)
         self.give_up(session)
         self._timers.clear(session)
 
@@ -135,3 +141,8 @@ class Places:
         else:
             self.give_up(session)
             self._counts.leases_expired += 1
+            self.on_vanished(session)
+
+
+def _ignore(session: Session) -> None:
+    """Nobody wants to know."""

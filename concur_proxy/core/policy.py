@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from concur_proxy.model import Admitted, Refused, TurnRecord
@@ -26,6 +27,10 @@ class GatePolicy:
     lease_max_s: float = 600.0
     max_sessions: int = 100_000
     retry_after_s: float = 2.0
+    order: str = "fifo"
+    """Name of the order in which held turns go (``order.registry``)."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Shares of tenants in the order ``fair``, by name; 1 for those not named."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from concur_proxy.core.backend import Backend
+from concur_proxy.core.order.base import HEAD_START, Size
+from concur_proxy.core.order.registry import make_order
 from concur_proxy.core.ordering import Line
-from concur_proxy.core.sessions import Turn
-from concur_proxy.model import BackendId, PoolId
+from concur_proxy.core.policy import GatePolicy
+from concur_proxy.core.sessions import Session, Turn
+from concur_proxy.model import BackendId, PoolId, Usage
 
 
 @dataclass(slots=True, eq=False)
@@ -25,10 +28,13 @@ class Pool:
 class Pools:
     """Only backends make pools, never clients (invariant 9); one without backends is forgotten."""
 
-    __slots__ = ("_backends", "_pools", "head_start_s")
+    __slots__ = ("_backends", "_policy", "_pools", "_size", "learns")
 
-    def __init__(self, head_start_s: float) -> None:
-        self.head_start_s = head_start_s
+    def __init__(self, policy: GatePolicy, size: Size) -> None:
+        self._policy = policy
+        self._size = size
+        self.learns = make_order(policy, size).learns
+        """The order in force wants to hear of turns that have run."""
         self._backends: dict[BackendId, Backend] = {}
         self._pools: dict[PoolId, Pool] = {}
 
@@ -71,10 +77,27 @@ class Pools:
         backend.pool = pool
         self._enter(backend)
 
-    def set_head_start(self, seconds: float) -> None:
-        self.head_start_s = seconds
+    def set_policy(self, policy: GatePolicy) -> None:
+        """Change the rules; where the order changes, everybody who waits lines up anew."""
+        before, self._policy = self._policy, policy
+        changed = (before.order, before.weights) != (policy.order, policy.weights)
         for pool in self._pools.values():
-            pool.line.head_start_s = seconds
+            if changed:
+                pool.line.set_order(make_order(policy, self._size))
+            pool.line.order.head_start_s = HEAD_START * policy.max_wait_s
+        self.learns = make_order(policy, self._size).learns
+
+    def finished(self, turn: Turn, usage: Usage | None) -> None:
+        """Let the order learn from a turn that has run."""
+        pool = self._pools.get(turn.facts.pool)
+        if pool is not None:
+            pool.line.order.finished(turn, usage)
+
+    def vanished(self, session: Session) -> None:
+        """Let the order learn from a session of which nothing more is expected."""
+        pool = self._pools.get(session.pool)
+        if pool is not None and self.learns:
+            pool.line.order.vanished(session)
 
     def clean_up(self, pool: PoolId) -> None:
         """Forget a pool that nobody serves."""
@@ -85,7 +108,7 @@ class Pools:
     def _enter(self, backend: Backend) -> None:
         pool = self._pools.get(backend.pool)
         if pool is None:
-            pool = self._pools[backend.pool] = Pool(backend.pool, Line(self.head_start_s))
+            pool = self._pools[backend.pool] = Pool(backend.pool, Line(make_order(self._policy, self._size)))
         pool.backends[backend.id] = backend
 
     def _leave(self, backend: Backend) -> None:

@@ -12,7 +12,7 @@ from concur_proxy.model import BackendId, FinishReason, Lease, PoolId, SessionKe
 
 if TYPE_CHECKING:
     from concur_proxy.core.backend import Backend
-    from concur_proxy.core.ordering import Lane
+    from concur_proxy.core.lane import Entry, Lane
 
 _Name = tuple[PoolId, str, str]
 """Pool, namespace and id: a tuple of texts is found faster than one of values."""
@@ -40,7 +40,10 @@ class Turn:
     not_before: float = 0.0
     lane: Lane | None = None
     """The line it stands in; None while it may not run yet."""
-    entry: tuple[float, int, Turn] | None = None
+    entry: Entry | None = None
+    """Its place in line; kept while it is taken out to be looked at."""
+    prepaid: float = 0.0
+    """Tokens that its tenant was charged before it ran."""
     donors: tuple[Session, ...] = ()
     """Relatives whose idle place it may take."""
 

@@ -73,6 +73,9 @@ class Waiting:
             pool.line.discard(turn)
 
     def admitted(self, turn: Turn, lease: Lease) -> Admitted:
+        pool = self._pools.get(turn.facts.pool)
+        if pool is not None:
+            pool.line.grant(turn, lease.admitted_at)
         self.release(turn)
         return Admitted(turn.ticket, lease)
 
@@ -89,7 +92,7 @@ class Waiting:
         return self.refuse_held([turn], RefusalReason.QUEUE_TIMEOUT)
 
     def _line_up(self, turn: Turn, pool: Pool) -> None:
-        pool.line.push(turn)
+        pool.line.join(turn)
         self._timers.set(turn, turn.deadline)
 
     # refusals
@@ -113,7 +116,7 @@ class Waiting:
         pool = self._pools.get(pool_id)
         if pool is None:
             return []
-        pool.line.release()
+        pool.line.start_round(now)
         if not pool.line.waiting:
             return []
         able = {backend.id: backend for backend in pool.backends.values() if backend.up}

@@ -1,5 +1,6 @@
 """The gate's invariants (design: 1, 2, 3, 4, 5, 9) under whatever may happen to it, in any order."""
 
+import dataclasses
 import math
 from collections import Counter
 
@@ -11,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from concur_proxy.core import placement
 from concur_proxy.core.admission import has_room
 from concur_proxy.core.gate import Gate, GatePolicy
+from concur_proxy.core.order.registry import ORDERS
 from concur_proxy.model import (
     Admitted,
     AdmitWhy,
@@ -57,12 +59,17 @@ facts = st.builds(
     is_retry=st.booleans(),
     body_digest=st.sampled_from([0, 1, 2]),
     prefix_key=st.sampled_from([None, 1, 2]),
+    tenant=st.sampled_from(["", "", "x", "y"]),
+    urgency=st.sampled_from([0, 0, -1, 5]),
+    deadline_s=st.sampled_from([None, None, 1.0, 90.0]),
 )
 avoided = st.sampled_from([frozenset(), frozenset(), frozenset(BACKENDS[:1]), frozenset(BACKENDS)])
 
 
 class GateMachine(RuleBasedStateMachine):
     """Keeps its own books of what the gate has answered."""
+
+    order = "fifo"
 
     @initialize(
         unit=st.sampled_from(Unit),
@@ -83,6 +90,8 @@ class GateMachine(RuleBasedStateMachine):
             lease_min_s=1.0,
             lease_max_s=10.0,
             max_sessions=MAX_SESSIONS,
+            order=self.order,
+            weights={"x": 2.0},
         )
         self.gate = Gate(self.policy)
         self.here = set()
@@ -243,9 +252,13 @@ class GateMachine(RuleBasedStateMachine):
 
     @rule(mode=st.sampled_from(["enforce", "observe"]), pause=st.sampled_from(["lazy", "eager"]))
     def set_policy(self, mode, pause):
-        self.policy = GatePolicy(
-            **{field: getattr(self.policy, field) for field in GatePolicy.__slots__} | {"mode": mode, "pause": pause}
-        )
+        self.policy = dataclasses.replace(self.policy, mode=mode, pause=pause)
+        self._take(self.gate.set_policy(self.policy, now=self.now))
+
+    @rule(order=st.sampled_from(sorted(ORDERS)))
+    def set_order(self, order):
+        """Whoever waits lines up anew; the next turns go in the new order."""
+        self.policy = dataclasses.replace(self.policy, order=order)
         self._take(self.gate.set_policy(self.policy, now=self.now))
 
     # what always holds
@@ -326,6 +339,9 @@ class GateMachine(RuleBasedStateMachine):
         for pool in gate._pools:
             lined_up = sum(turn.lane is not None for turn in gate._waiting.turns.values() if turn.facts.pool == pool.id)
             assert pool.line.waiting == lined_up
+            if pool.line._ageing is not None:
+                assert len(pool.line._ageing._queued) <= len(pool.line._ageing._here) == lined_up
+                assert len(pool.line._ageing) <= 5 * lined_up + 3 * 64
 
     def teardown(self):
         """Whatever has happened, everything can end, and leaves nothing behind but idle places."""
@@ -343,7 +359,23 @@ class GateMachine(RuleBasedStateMachine):
         assert isinstance(self.gate.arrive(TurnFacts(pool=POOLS[0]), now=self.now), Refused)
 
 
-GateMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
-)
-TestGate = GateMachine.TestCase
+def machine(order, examples):
+    """Return the test case of a gate that begins with ``order``."""
+    case = type(f"Gate_{order}", (GateMachine,), {"order": order}).TestCase
+    case.settings = settings(
+        max_examples=examples, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    case.order = order
+    return case
+
+
+TestFifo = machine("fifo", 100)
+TestCacheAware = machine("cache_aware", 50)
+TestSmallest = machine("smallest", 50)
+TestFair = machine("fair", 100)
+TestDeadline = machine("deadline", 50)
+
+
+def test_the_laws_run_over_every_order():
+    here = {case.order for case in (TestFifo, TestCacheAware, TestSmallest, TestFair, TestDeadline)}
+    assert here == set(ORDERS)

@@ -1,0 +1,55 @@
+"""Orders that follow the KV cache: what frees most of it soonest goes first."""
+
+from __future__ import annotations
+
+from concur_proxy.core.order.base import Order, Size, class_of
+from concur_proxy.core.order.progress import TurnCounts
+from concur_proxy.core.sessions import Session, Turn
+from concur_proxy.model import Usage
+
+
+class Smallest(Order):
+    """The smallest context first: most agents for a cache. Paused sessions before new ones."""
+
+    def __init__(self, head_start_s: float, size: Size) -> None:
+        super().__init__(head_start_s)
+        self._size = size
+
+    def rank(self, turn: Turn) -> tuple[int, float]:
+        return class_of(turn.session), self._size(turn)
+
+
+class CacheAware(Order):
+    """Nearly done and small first: progress over footprint.
+
+    Progress is the share of its turns that a session will have had with this one, by the turns that sessions have had
+    here so far; a turn that is said to be the last one completes it. Paused sessions before new ones.
+    """
+
+    learns = True
+
+    def __init__(self, head_start_s: float, size: Size) -> None:
+        super().__init__(head_start_s)
+        self._size = size
+        self._counts = TurnCounts()
+
+    def rank(self, turn: Turn) -> tuple[int, float]:
+        return class_of(turn.session), -self.progress(turn) / self._size(turn)
+
+    def progress(self, turn: Turn) -> float:
+        """Return how much of its session's work will be done with this turn, 0..1."""
+        had = turn.session.turns + 1
+        return 1.0 if turn.facts.final else had / (had + self._counts.remaining(had))
+
+    def finished(self, turn: Turn, usage: Usage | None) -> None:  # noqa: ARG002
+        session = turn.session
+        if session.one_turn:
+            return
+        if session.turns > 1:
+            self._counts.went_on(session.turns - 1)
+        if session.ended:
+            self._counts.ended(session.turns)
+
+    def vanished(self, session: Session) -> None:
+        if session.turns and not session.one_turn:
+            self._counts.ended(session.turns)

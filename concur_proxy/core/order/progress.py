@@ -1,0 +1,70 @@
+"""How many turns sessions have: learned from those that went on and those that ended."""
+
+from __future__ import annotations
+
+LONGEST = 256
+"""Sessions with more turns than this count alike."""
+
+TYPICAL_TURNS = 20.0
+"""Turns of a session where nothing is known."""
+
+PRIOR = 2.0
+"""Sessions that this belief is worth, at each number of turns."""
+
+MEMORY = 20_000
+"""Turns after which what was learned first weighs half."""
+
+
+class TurnCounts:
+    """After each number of turns: how many sessions went on, and how many ended (Kaplan and Meier's estimate)."""
+
+    __slots__ = ("_ended", "_fresh", "_remaining", "_seen", "_went_on")
+
+    def __init__(self) -> None:
+        self._went_on = [0.0] * (LONGEST + 1)
+        self._ended = [0.0] * (LONGEST + 1)
+        self._seen = 0
+        self._fresh = 0
+        """Observations since the table was made."""
+        self._remaining = [0.0] * (LONGEST + 1)
+        self._tabulate()
+
+    def went_on(self, turns: int) -> None:
+        """A session has had another turn after ``turns``."""
+        self._went_on[min(turns, LONGEST)] += 1.0
+        self._count()
+
+    def ended(self, turns: int) -> None:
+        """A session has ended with ``turns``, or nothing more is expected of it."""
+        self._ended[min(turns, LONGEST)] += 1.0
+        self._count()
+
+    def remaining(self, turns: int) -> float:
+        """Return how many more turns to expect of a session that has had ``turns``."""
+        if self._fresh * 16 > self._seen:
+            self._tabulate()
+        return self._remaining[min(turns, LONGEST)]
+
+    def _count(self) -> None:
+        self._seen += 1
+        self._fresh += 1
+        if self._seen >= MEMORY:
+            self._seen //= 2
+            self._went_on = [count / 2 for count in self._went_on]
+            self._ended = [count / 2 for count in self._ended]
+
+    def _tabulate(self) -> None:
+        """Sum up from the longest sessions down: each further turn happens if the session goes on."""
+        self._fresh = 0
+        last = self._going_on(LONGEST)
+        more = last / (1.0 - last)
+        self._remaining[LONGEST] = more
+        for turns in range(LONGEST - 1, -1, -1):
+            more = self._going_on(turns) * (1.0 + more)
+            self._remaining[turns] = more
+
+    def _going_on(self, turns: int) -> float:
+        """Return the probability that a session goes on after ``turns``."""
+        went_on = self._went_on[turns] + PRIOR * (1.0 - 1.0 / TYPICAL_TURNS)
+        ended = self._ended[turns] + PRIOR / TYPICAL_TURNS
+        return went_on / (went_on + ended)

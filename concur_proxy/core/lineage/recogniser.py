@@ -1,0 +1,168 @@
+"""Whose turn it is, told by its messages.
+
+Rules, the first that applies
+1. What ends where a run stands is that run's request again, if that came to nothing, if the client says so, or if it
+   is no first turn and has been answered. Any other is a *sibling*, with a run of its own.
+2. What goes on from where a run stands is its next turn. Of several that stand there it is the one whose answer it
+   carries; where no answer tells, the one that has waited longest for its agent.
+3. What goes on from before a run's last message, and has that run's answer at its place, is its next turn, too: the
+   client has rewritten its last message, or taken a passing remark out.
+4. What goes on from a run's past replaces its last request, if that came to nothing.
+5. What carries a run's last words behind another beginning has been *compacted*: that run ends, another one begins.
+6. What goes on from a run's past is a *branch*: another run, the child of that one.
+7. Anything else is *new*.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from concur_proxy.core.lineage.table import Run, State, Table, oldest_answered
+from concur_proxy.core.lineage.talk import MODEL, Answer, Talk, response_point
+from concur_proxy.model import SessionKey
+
+CONTINUED = "lineage"
+NEW = "lineage-new"
+BRANCH = "lineage-branch"
+COMPACTED = "lineage-compacted"
+RULES = (CONTINUED, NEW, BRANCH, COMPACTED)
+"""Every name that a turn recognised by its messages is reported under."""
+
+SEARCHED = 64
+"""Messages, from the end, among which the last words of another run are looked for."""
+
+
+class Recognised(NamedTuple):
+    """``ended``: the session that this one takes the place of."""
+
+    run: Run
+    rule: str
+    parent: SessionKey | None = None
+    ended: SessionKey | None = None
+
+    @property
+    def session(self) -> SessionKey:
+        return self.run.key
+
+
+class Lineage:
+    """One per proxy. ``name`` begins every session's id, and differs from process to process."""
+
+    def __init__(self, limit_bytes: int, *, name: str) -> None:
+        self._name = name
+        self._table = Table(limit_bytes, name)
+
+    def __len__(self) -> int:
+        """Return how many runs are remembered."""
+        return len(self._table)
+
+    @property
+    def bytes(self) -> int:
+        """Return the memory that they take, about."""
+        return self._table.bytes
+
+    def recognise(self, namespace: str, talk: Talk, *, retry: bool = False) -> Recognised:
+        """Return whose turn this is. ``retry``: the client says that it has asked before.
+
+        Tell by ``answered`` how it ended: what comes next is told apart by that.
+        """
+        table = self._table
+        seed = hash((self._name, namespace, talk.key))
+        points = talk.points(seed, table.lengths)
+        found = self._find(namespace, talk, seed, points, retry=retry)
+        run = found if isinstance(found, Run) else table.begin(namespace, seed)
+        last = len(points) - 1
+        before = points[last - 1] if last > 0 and talk.tail(seed, last - 1) else 0
+        table.move(run, points[last], length=last + 1, before=before, tail=talk.tail(seed, last))
+        talk.remember(table.lengths)
+        if isinstance(found, Run):
+            return Recognised(run, CONTINUED)
+        return Recognised(run, *found)
+
+    def answered(
+        self, run: Run, *, completed: bool, answer: Answer | None = None, response_id: str | None = None
+    ) -> None:
+        """The turn of a run has ended. ``response_id``: the Responses API's, by which the next turn may go on."""
+        if not self._table.knows(run):
+            return
+        run.answer = answer
+        also = response_point(run.seed, response_id) if response_id is not None else 0
+        self._table.settle(run, State.ANSWERED if completed else State.LOST, also=also)
+
+    def wants_answer(self, run: Run) -> bool:
+        """Tell whether others wait for the same kind of next turn, so that its answer is worth being read."""
+        return self._table.is_shared(run)
+
+    def end(self, session: SessionKey) -> None:
+        """Forget a session that has said goodbye."""
+        run = self._table.get(session)
+        if run is not None:
+            self._table.forget(run)
+
+    def _find(
+        self, namespace: str, talk: Talk, seed: int, points: list[int], *, retry: bool
+    ) -> Run | tuple[str, SessionKey | None, SessionKey | None]:
+        """Return the run that goes on, or how a new one comes about: rule, parent, and whom it replaces."""
+        table, last = self._table, len(points) - 1
+        at = table.furthest(points)
+        run: Run | None = None
+        if at == last:
+            run = self._again(points[at], namespace, retry=retry)
+        elif at >= 0:
+            run = self._next(points[at], namespace, talk.answer(at + 1))
+        if run is None and at < last:
+            run = self._rewritten(points, at, namespace, talk)
+        past = table.past(points[at], namespace) if run is None and at >= 0 else None
+        own = past is not None and points[at] != past.points[0]
+        if run is None and past is not None and own and past.state is State.LOST:
+            run = past
+        if run is not None:
+            return run
+        left = self._compacted(talk, seed, last, namespace) if last > 1 else None
+        if left is not None:
+            table.forget(left)
+            return COMPACTED, None, left.key
+        return (BRANCH, past.key, None) if past is not None and own else (NEW, None, None)
+
+    def _again(self, point: int, namespace: str, *, retry: bool) -> Run | None:
+        table = self._table
+        lost = table.lost(point, namespace)
+        if lost is not None:
+            return lost
+        newest = table.newest(point, namespace)
+        if newest is None or retry or newest.turns == 1:
+            return newest if retry else None
+        return oldest_answered(table.standing(point, namespace))
+
+    def _next(self, point: int, namespace: str, answer: Answer | None) -> Run | None:
+        standing = self._table.standing(point, namespace)
+        if len(standing) <= 1:
+            return standing[0] if standing else None
+        if answer is not None:
+            best = max(standing, key=lambda run: answer.likeness(run.answer))
+            if answer.likeness(best.answer):
+                return best
+        unread = oldest_answered(run for run in standing if run.answer is None)
+        return unread or oldest_answered(standing) or standing[0]
+
+    def _rewritten(self, points: list[int], at: int, namespace: str, talk: Talk) -> Run | None:
+        for index in range(len(points) - 2, at, -1):
+            run = self._table.before(points[index], namespace)
+            if run is None or run.state is State.RUNNING or run.length != index + 2:
+                continue
+            if talk.role(index + 1) == MODEL:
+                return run
+            own = run.turns > 1 or any(talk.role(earlier) == MODEL for earlier in range(index + 1))
+            if own and index + 2 < len(points) and talk.role(index + 2) == MODEL:
+                return run
+        return None
+
+    def _compacted(self, talk: Talk, seed: int, last: int, namespace: str) -> Run | None:
+        for index in range(last - 1, max(-1, last - 1 - SEARCHED), -1):
+            tail = talk.tail(seed, index)
+            if not tail:
+                break
+            run = self._table.tail(tail, namespace)
+            if run is not None and run.state is State.ANSWERED and talk.role(index + 1) == MODEL:
+                return run
+        return None

@@ -1,0 +1,146 @@
+"""What a request says, as a chain of points: each stands for everything up to there, in one namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple, Protocol
+
+from concur_proxy.core.lineage.digests import text_digest, without_thinking
+from concur_proxy.core.lineage.lengths import Lengths
+
+SYSTEM_ROLES = ("system", "developer")
+MODEL = "assistant"
+CALLS = ("function_call", "custom_tool_call")
+"""Types of the Responses API's items in which the model calls a tool."""
+
+
+class Answer(NamedTuple):
+    """How a message of the model is known again: by the first tool call's id and by its text. Hashes, 0 for none."""
+
+    call: int = 0
+    text: int = 0
+
+    def likeness(self, other: Answer | None) -> int:
+        """Return how many of the two agree."""
+        if other is None:
+            return 0
+        return (self.call == other.call != 0) + (self.text == other.text != 0)
+
+
+class Talk(Protocol):
+    has_tools: bool
+    """It offers tools to the model: an agent's, most likely, that will be back."""
+    key: str
+    """The client's own ``prompt_cache_key``: many sessions may share one, but no session has two."""
+
+    def points(self, seed: int, lengths: Lengths) -> list[int]:
+        """Return the points at which an earlier talk may have ended, this one's own end last. Never empty."""
+
+    def remember(self, lengths: Lengths) -> None:
+        """Note what later talks need to find this one's end."""
+
+    def role(self, index: int) -> str:
+        """Return who says what ends at point ``index``."""
+
+    def answer(self, index: int) -> Answer | None:
+        """Return what is known of what ends at point ``index``, where the model has said it."""
+
+    def tail(self, seed: int, index: int) -> int:
+        """Return a number for message ``index`` and the one before it, wherever they stand; 0 for none."""
+
+
+class Messages:
+    """A talk of messages, a point each. The first ``system`` of ``items`` are the operator's words."""
+
+    __slots__ = ("_digests", "_items", "_previous", "_system", "has_tools", "key")
+
+    def __init__(
+        self,
+        digests: list[int],
+        items: Sequence[object],
+        *,
+        system: int,
+        has_tools: bool = False,
+        key: str = "",
+        previous: str = "",
+    ) -> None:
+        self._digests = digests
+        self._items = items
+        self._system = system
+        self._previous = previous
+        self.has_tools = has_tools
+        self.key = key
+
+    def points(self, seed: int, lengths: Lengths) -> list[int]:  # noqa: ARG002 - messages bring their own bounds
+        if self._previous:
+            return list(accumulate(self._digests, _link, initial=response_point(seed, self._previous)))
+        points = accumulate(self._digests, _link, initial=seed)
+        next(points)
+        return list(points)
+
+    def remember(self, lengths: Lengths) -> None:
+        pass
+
+    def role(self, index: int) -> str:
+        item = self._item(index)
+        role = item.get("role")
+        if type(role) is str:
+            return role
+        return MODEL if item.get("type") in CALLS else ""
+
+    def answer(self, index: int) -> Answer | None:
+        return answer_in(self._item(index)) if self.role(index) == MODEL else None
+
+    def tail(self, seed: int, index: int) -> int:
+        at = index - self._offset
+        if at < self._system:
+            return 0
+        before = self._digests[at - 1] if at > self._system else 0
+        return hash((seed, "tail", before, self._digests[at]))
+
+    def _item(self, index: int) -> dict[str, object]:
+        at = index - self._offset
+        item = self._items[at] if 0 <= at < len(self._items) else None
+        return item if isinstance(item, dict) else {}
+
+    @property
+    def _offset(self) -> int:
+        """The first point is an earlier response's, which is no message of this talk."""
+        return 1 if self._previous else 0
+
+
+def response_point(seed: int, response_id: str) -> int:
+    """Return the point at which a talk stands that goes on from a response of the Responses API."""
+    return hash((seed, "response", response_id))
+
+
+def answer_in(message: dict[str, object]) -> Answer:
+    """Read the answer off a message, whose shape may be that of any of the APIs."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return Answer(_first_call(message.get("tool_calls")), said(content))
+    if isinstance(content, list):
+        parts = [part for part in content if isinstance(part, dict)]
+        text = "".join(text for part in parts if isinstance(text := part.get("text"), str))
+        return Answer(_first_call(message.get("tool_calls")) or _first_use(parts), said(text))
+    return Answer(_first_call(message.get("tool_calls")) or text_digest(message.get("call_id")), 0)
+
+
+def said(text: str) -> int:
+    """Return the number of a generated text; reasoning before it and space around it do not count."""
+    return text_digest(without_thinking(text).strip())
+
+
+def _first_call(calls: object) -> int:
+    if isinstance(calls, list) and calls and isinstance(calls[0], dict):
+        return text_digest(calls[0].get("id"))
+    return 0
+
+
+def _first_use(parts: list[dict[str, object]]) -> int:
+    return next((text_digest(part.get("id")) for part in parts if part.get("type") == "tool_use"), 0)
+
+
+def _link(point: int, digest: int) -> int:
+    return hash((point, digest))

@@ -46,6 +46,18 @@ class HeadersTooLargeError(RequestError):
     code = "headers_too_large"
 
 
+class TargetTooLongError(RequestError):
+    status = 414
+    code = "target_too_long"
+
+
+class RequestTimeoutError(RequestError):
+    """The client began a request and did not go on with it."""
+
+    status = 408
+    code = "request_timeout"
+
+
 class UnknownPathError(RequestError):
     status = 404
     code = "unknown_path"

@@ -110,7 +110,35 @@ class ServerSettings(Section):
     port: int = Field(8080, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
     max_body_bytes: int = Field(32 << 20, ge=1024, le=1 << 30, description="Larger request bodies get 413.")
     grace_s: Seconds = Field(30.0, description="After SIGTERM: how long running streams may still take.")
-    max_connections: int = Field(20_000, ge=1, le=1_000_000, description="Client connections at once.")
+    max_head_bytes: int = Field(
+        64 << 10, ge=4096, le=1 << 20, description="Request line and headers together; more gets 431, or 414."
+    )
+    max_headers: int = Field(256, ge=16, le=10_000, description="Headers of one request; more get 431.")
+    max_connections: int = Field(
+        20_000, ge=1, le=1_000_000, description="Client connections at once; inference on further ones gets 429."
+    )
+    max_connections_per_client: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="Connections from one address (IPv6: one /64) at once; further ones get 429. 0: no limit, as "
+        "behind a load balancer all clients share its address.",
+    )
+    head_timeout_s: Seconds = Field(
+        30.0, description="To send a request's headers, a new connection's first one included; 0: no limit."
+    )
+    body_timeout_s: Seconds = Field(60.0, description="Longest silence within a request's body (408); 0: no limit.")
+    body_bytes_per_s: float = Field(
+        256, ge=0, le=1e9, description="A body slower than this on average, after a fair start, gets 408; 0: no limit."
+    )
+    idle_timeout_s: Seconds = Field(
+        620.0,
+        description="Connections idle for longer are closed. Longer than the pools of clients (90 s) and of load "
+        "balancers (600 s): where they close, no request meets a closed door; 0: no limit.",
+    )
+    stall_timeout_s: Seconds = Field(
+        300.0, description="A client that reads nothing of a waiting answer for this long is dropped; 0: no limit."
+    )
     access_log: bool = Field(True, description="One line per request on a forwarded path on stderr.")
     admin_token: Secret | None = Field(
         None, description="Token for management calls (Authorization: Bearer). Without it they work from loopback only."

@@ -2,7 +2,7 @@
 
 Requests of one connection are answered in their order, also when they come pipelined and across both lanes. A request
 is read whole before it starts; the limit of its size keeps memory bounded. Reading goes on while an answer is under
-way, because that is how a client's leaving is noticed.
+way, because that is how a client's leaving is noticed. What a client may take, and how long, is in ``limits``.
 """
 
 from __future__ import annotations
@@ -21,40 +21,67 @@ from concur_proxy.errors import (
     MethodNotAllowedError,
     QueueFullError,
     RequestError,
+    RequestTimeoutError,
+    TargetTooLongError,
     UnsupportedError,
 )
 from concur_proxy.gateway import replies
 from concur_proxy.gateway.exchange import Exchange
 from concur_proxy.gateway.headers import NAMES, HeaderList, is_chunked, lowered, nominated
+from concur_proxy.gateway.limits import NEVER, Census, ClientLimits, Watched, Wheel, head_bytes
 from concur_proxy.gateway.paths import Shape
 from concur_proxy.gateway.upstream import keep_alive
 
 if TYPE_CHECKING:
     from concur_proxy.gateway.handler import Handler
 
-MAX_HEAD_BYTES = 64 << 10
-MAX_HEADERS = 256
+LARGEST_READ = 256 << 10
+LARGEST_TARGET = (1 << 16) - 1
+"""No URL parser of ours takes a longer one."""
 MAX_PIPELINED = 8
 """Requests that may wait behind a running one before reading stops."""
 LINGER_S = 30.0
 """How long the rest of a refused request is read, so that the client gets to see the answer instead of a reset."""
+DEAF_LINGER_S = 5.0
+"""The same, where what comes is not even parsed any more."""
+
+NOTHING, HEAD, BODY = 0, 1, 2
+"""Of what part of a request only a beginning has come."""
 
 
 class FastLaneProtocol(HttpToolsProtocol):
     """One client connection."""
 
     handler: Handler
+    limits: ClientLimits
+    largest_head: int
+    """Bytes up to which nobody need look closely."""
+    wheel: Wheel
+    census: Census
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Ours alone: uvicorn would turn probes away, too, and a busy proxy would be killed by its liveness probe.
-        self._connection_limit, self.limit_concurrency = self.limit_concurrency, None
         self.peer = b""
         self._active: Exchange | None = None
-        self._in_head = False
+        self._reading = NOTHING
+        self._read_bytes = 0
         self._head_bytes = 0
+        """Bytes of the reads in which the head came; more than it has where they brought something else, too."""
+        self._body_bytes = 0
+        self._counted = 0
+        """Bytes of the body at the last stocktaking; -1 before the first."""
+        self._idle_bytes = 0
+        """Bytes since the last one of the body: framing and trailers."""
+        self.slot: set[Watched] | None = None
+        self._began = 0
+        """Tick of a request's first byte."""
+        self._since = 0
+        """Tick of the body's last byte, or of the last answer's end."""
+        self._stalled = 0
+        self._closing = NEVER
+        self._client_id: str | None = None
+        self._is_one_too_many = False
         self._plain_upgrade = False
-        self._lane_bytes = 0
         self._deaf = False
         self._linger: asyncio.TimerHandle | None = None
 
@@ -62,12 +89,20 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.peer = self.client[0].encode() if self.client else b""
+        host = self.client[0] if self.client else ""
+        self.peer = host.encode()
+        self._client_id = self.census.enter(host)
+        self._is_one_too_many = self._client_id is not None and self.census.is_over(self._client_id)
         keep_alive(transport)
+        self._began = self.wheel.tick
+        self.wheel.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._deaf = True
+        self.wheel.discard(self)
+        if self._client_id is not None:
+            self.census.leave(self._client_id)
         if self._linger is not None:
             self._linger.cancel()
         active, self._active = self._active, None
@@ -78,13 +113,7 @@ class FastLaneProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        if self.timeout_keep_alive_task is not None:
-            self._unset_keepalive_if_required()
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse_stream(HeadersTooLargeError("The request's headers are too large."))
-                return
+        self._read_bytes = len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -92,9 +121,13 @@ class FastLaneProtocol(HttpToolsProtocol):
                 self._decline_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             self._refuse_stream(RequestError(f"The request is not valid HTTP/1.1: {error}."))
+        else:
+            if self._reading:
+                self._take_stock()
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self._stalled = self.wheel.tick
         if self._active is not None and self._active.turn is not None:
             self._active.turn.pause()
 
@@ -108,16 +141,19 @@ class FastLaneProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self.url = b""
         self.headers = []
-        self._in_head = True
+        self._reading = HEAD
         self._head_bytes = 0
+        self._began = self.wheel.tick
         self._plain_upgrade = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:
+        if self._reading == HEAD:
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._reading = BODY
+        self._body_bytes = 0
+        self._counted = -1
         target, headers = self.url, self.headers
         if self.parser.should_upgrade() and self._is_plain_upgrade():
             self._plain_upgrade = True
@@ -134,9 +170,10 @@ class FastLaneProtocol(HttpToolsProtocol):
         exchange: object = self.cycle
         if self._plain_upgrade:
             return
+        self._since = self.wheel.tick
+        self._body_bytes += len(body)
         if not isinstance(exchange, Exchange):
-            self._lane_bytes += len(body)
-            if self._lane_bytes > self.handler.max_body_bytes:
+            if self._body_bytes > self.handler.max_body_bytes:
                 self.transport.close()
                 return
             super().on_body(body)
@@ -147,6 +184,7 @@ class FastLaneProtocol(HttpToolsProtocol):
             self._answer_early(exchange)
 
     def on_message_complete(self) -> None:
+        self._reading = NOTHING
         exchange: object = self.cycle
         if self._plain_upgrade:
             return
@@ -195,17 +233,36 @@ class FastLaneProtocol(HttpToolsProtocol):
         return hosts == 1 or (hosts == 0 and not exchange.http11)
 
     def _excess(self, exchange: Exchange) -> RequestError | QueueFullError | None:
-        if len(exchange.headers) > MAX_HEADERS:
-            return HeadersTooLargeError("The request has too many headers.")
+        if len(exchange.headers) > self.limits.max_headers:
+            return HeadersTooLargeError(
+                f"The request has more than {self.limits.max_headers} headers (the setting server.max_headers)."
+            )
+        if self._head_bytes + self._read_bytes > self.largest_head and (error := self._head_excess()):
+            return error
         length = exchange.lowered.get("content-length")
         if length is not None and int(length) > self.handler.max_body_bytes:
             return self._too_large()
-        if exchange.route is not None and self._is_crowded():
-            return QueueFullError("Too many connections.", retry_after_s=self.handler.retry_after_s)
+        # Inference only: a busy proxy that turned probes away would be killed by its liveness probe.
+        return self._crowd() if exchange.route is not None else None
+
+    def _head_excess(self) -> RequestError | None:
+        """Look closely at a head that may be too large; it need not be complete."""
+        most = self.limits.max_head_bytes
+        if len(self.url) > min(most // 2, LARGEST_TARGET):
+            return TargetTooLongError("The request's target is too long.")
+        if head_bytes(self.url, self.headers) > most:
+            return HeadersTooLargeError(
+                f"The request's headers are larger than {most} bytes (the setting server.max_head_bytes)."
+            )
         return None
 
-    def _is_crowded(self) -> bool:
-        return self._connection_limit is not None and len(self.connections) > self._connection_limit
+    def _crowd(self) -> QueueFullError | None:
+        most, retry_after_s = self.limits.max_connections, self.handler.retry_after_s
+        if most is not None and len(self.connections) > most:
+            return QueueFullError("Too many connections.", retry_after_s=retry_after_s)
+        if self._is_one_too_many:
+            return QueueFullError("Too many connections from one address.", retry_after_s=retry_after_s)
+        return None
 
     def _too_large(self) -> BodyTooLargeError:
         return BodyTooLargeError(
@@ -217,7 +274,6 @@ class FastLaneProtocol(HttpToolsProtocol):
         target = self.url
         super().on_message_begin()
         self.url = target
-        self._lane_bytes = 0
         for name, value in exchange.headers:
             super().on_header(name, value)
         super().on_headers_complete()
@@ -247,6 +303,7 @@ class FastLaneProtocol(HttpToolsProtocol):
         elif exchange.error is not None:
             self._answer_early(exchange)
         elif exchange.expects_continue:
+            self._since = self.wheel.tick
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _answer_early(self, exchange: Exchange) -> None:
@@ -272,11 +329,23 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def _close_after(self, exchange: Exchange) -> None:
         self.server_state.total_requests += 1
-        if exchange.complete:
+        if exchange.complete and not (self._deaf and self.transport.can_write_eof()):
             self.transport.close()
-        else:
-            self.flow.resume_reading()
-            self._linger = self.loop.call_later(LINGER_S, self.transport.close)
+            return
+        if self._deaf:
+            self.transport.write_eof()
+        self.flow.resume_reading()
+        self._linger = self.loop.call_later(DEAF_LINGER_S if self._deaf else LINGER_S, self.transport.close)
+
+    def on_response_complete(self) -> None:
+        """Go on with what waits; uvicorn's own way, but for its timer."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self._since = self.wheel.tick
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
 
     def reset(self) -> None:
         """Close so that the client gets an error instead of an end."""
@@ -285,7 +354,62 @@ class FastLaneProtocol(HttpToolsProtocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
+    # how long it may take
+
+    def due(self) -> int:
+        """Return when the client will have taken too long; what we make it wait for does not count."""
+        wheel, cycle = self.wheel, self.cycle
+        if self.transport.is_closing():
+            self._closing = min(self._closing, wheel.tick)
+            return self._closing + wheel.stall
+        if self.flow.write_paused:
+            return self._stalled + wheel.stall
+        if self._deaf or self.flow.read_paused:
+            return NEVER
+        if self._reading == HEAD or cycle is None:
+            return self._began + wheel.head
+        if self._reading == BODY:
+            is_next = self._active is None or self._active is cast("object", cycle)
+            return self._body_due() if is_next else NEVER
+        return self._since + wheel.idle if cycle.response_complete else NEVER
+
+    def _body_due(self) -> int:
+        wheel = self.wheel
+        silent = max(self._began, self._since) + wheel.body
+        if not wheel.bytes_per_tick:
+            return silent
+        return min(silent, self._began + wheel.head + wheel.body + int(self._body_bytes / wheel.bytes_per_tick))
+
+    def expire(self) -> None:
+        """Tell the client where it can still be told."""
+        if self.transport.is_closing() or self.flow.write_paused:
+            self.transport.abort()
+        elif self._reading:
+            part = "head" if self._reading == HEAD else "body"
+            self._refuse_stream(RequestTimeoutError(f"The rest of the request's {part} did not come in time."))
+        else:
+            self.transport.close()
+
     # what is not HTTP, or too much of it
+
+    def _take_stock(self) -> None:
+        """Part of a request has come: see that the parts which nobody counts do not grow for ever."""
+        size = self._read_bytes
+        if self._reading == HEAD:
+            self._head_bytes += size
+            if self._head_bytes > self.largest_head and (error := self._head_excess() or self._endless_header()):
+                self._refuse_stream(error)
+            return
+        self._idle_bytes = self._idle_bytes + size if self._body_bytes == self._counted else 0
+        self._counted = self._body_bytes
+        if self._idle_bytes > self.limits.max_head_bytes:
+            self._refuse_stream(HeadersTooLargeError("The framing or the trailers of the request are too large."))
+
+    def _endless_header(self) -> RequestError | None:
+        """Tell of a single header that fills reads and does not end: only its end would bring it here."""
+        if self._head_bytes <= self.limits.max_head_bytes + LARGEST_READ:
+            return None
+        return HeadersTooLargeError("The request's headers are too large.")
 
     def _refuse_stream(self, error: RequestError) -> None:
         """Nothing more can be read: answer what is complete, then ``error``, then close."""
@@ -327,6 +451,14 @@ class FastLaneProtocol(HttpToolsProtocol):
         self.data_received(head + rest)
 
 
-def fast_lane_protocol(handler: Handler) -> type[FastLaneProtocol]:
-    """Return the protocol class for ``uvicorn.Config(http=...)``."""
-    return type("BoundFastLane", (FastLaneProtocol,), {"handler": handler})
+def fast_lane_protocol(handler: Handler, limits: ClientLimits | None = None) -> type[FastLaneProtocol]:
+    """Return the protocol class of one server, for ``uvicorn.Config(http=...)``."""
+    limits = limits or ClientLimits()
+    shared = {
+        "handler": handler,
+        "limits": limits,
+        "largest_head": min(limits.max_head_bytes, LARGEST_TARGET),
+        "wheel": Wheel(limits),
+        "census": Census(limits.max_connections_per_client),
+    }
+    return type("BoundFastLane", (FastLaneProtocol,), shared)

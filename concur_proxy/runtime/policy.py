@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 
-from concur_proxy.config import ControlSettings, GateSettings, Settings
+from concur_proxy.config import ControlSettings, GateSettings, ServerSettings, Settings
 from concur_proxy.core.gate import GatePolicy
 from concur_proxy.core.regulator import Bounds, MakeLaw
 from concur_proxy.gateway.handler import HandlerSettings
+from concur_proxy.gateway.limits import ClientLimits
 from concur_proxy.windows import build_law
 
 
@@ -31,6 +33,12 @@ def law_maker(settings: ControlSettings) -> MakeLaw:
 
 def window_bounds(settings: ControlSettings) -> Bounds:
     return Bounds(settings.window_min, math.inf if settings.window_max is None else settings.window_max)
+
+
+def client_limits(settings: ServerSettings) -> ClientLimits:
+    """The limits have the settings' own names."""
+    names = (limit.name for limit in dataclasses.fields(ClientLimits))
+    return ClientLimits(**{name: getattr(settings, name) for name in names})
 
 
 def handler_settings(settings: Settings) -> HandlerSettings:

@@ -19,13 +19,11 @@ from concur_proxy.gateway.models import ask_all
 from concur_proxy.gateway.protocol import fast_lane_protocol
 from concur_proxy.gateway.server import Server
 from concur_proxy.observe import logs
+from concur_proxy.runtime import policy
 from concur_proxy.runtime.engine_child import EngineChild, VllmOptions
 from concur_proxy.runtime.facts import gather
 from concur_proxy.runtime.node import Node
 from concur_proxy.runtime.operations import Operations
-
-CLIENT_KEEP_ALIVE_S = 75
-"""Longer than most tool calls: an agent's next turn finds its connection open."""
 
 
 def serve(settings: Settings, *, vllm: VllmOptions | None = None, announce: Callable[[str], None] = print) -> int:
@@ -91,7 +89,7 @@ def _server(node: Node) -> Server:
     settings = node.settings.server
     config = uvicorn.Config(
         _app(node),
-        http=fast_lane_protocol(node.handler),
+        http=fast_lane_protocol(node.handler, policy.client_limits(settings)),
         ws="none",
         loop="none",
         lifespan="off",
@@ -99,8 +97,6 @@ def _server(node: Node) -> Server:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # who the peer is decides who may manage: no header may change that
-        timeout_keep_alive=CLIENT_KEEP_ALIVE_S,
-        limit_concurrency=settings.max_connections,
     )
     return Server(config, node.handler, grace_s=settings.grace_s)
 

@@ -19,6 +19,7 @@ from concur_proxy.core.gate import Gate, GatePolicy
 from concur_proxy.gateway.app import Readiness, create_app
 from concur_proxy.gateway.dispatch import Dispatcher
 from concur_proxy.gateway.handler import Handler, HandlerSettings
+from concur_proxy.gateway.limits import ClientLimits
 from concur_proxy.gateway.models import ask_all
 from concur_proxy.gateway.protocol import fast_lane_protocol
 from concur_proxy.gateway.upstream import UpstreamPool
@@ -181,8 +182,7 @@ class Proxy:
     policy: GatePolicy = field(default_factory=GatePolicy)
     resolve: object = None
     ssl_context: object = None
-    limit_concurrency: int | None = None
-    keep_alive_s: float = 5
+    limits: ClientLimits = field(default_factory=ClientLimits)
     prefix: str = ""
 
     async def __aenter__(self):
@@ -211,11 +211,9 @@ class Proxy:
             lifespan="off",
             log_config=None,
             access_log=False,
-            limit_concurrency=self.limit_concurrency,
-            timeout_keep_alive=self.keep_alive_s,
         )
         config.load()
-        protocol = fast_lane_protocol(self.handler)
+        protocol = fast_lane_protocol(self.handler, self.limits)
         self.state = ServerState()
         self.server = await asyncio.get_running_loop().create_server(
             lambda: protocol(config=config, server_state=self.state, app_state={}), "127.0.0.1", 0

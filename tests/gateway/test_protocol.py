@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from concur_proxy.gateway.handler import HandlerSettings
+from concur_proxy.gateway.limits import ClientLimits
 from tests.gateway.harness import CHAT, Engine, Proxy, ok, request, run, until
 
 LIMIT = 64 << 10
@@ -84,7 +85,7 @@ def test_an_idle_connection_is_closed_in_time_and_a_busy_one_is_not(loop):
             assert (await client.answer()).status == 200
         assert await client.at_end()
 
-    against_proxy(test, slow, loop, keep_alive_s=0.05)
+    against_proxy(test, slow, loop, limits=ClientLimits(idle_timeout_s=0.05))
 
 
 def test_a_vanished_client_is_probed_for():
@@ -334,4 +335,4 @@ def test_too_many_connections_are_refused():
         await client.send(request())
         assert (await client.answer()).status == 200
 
-    against_proxy(test, limit_concurrency=1)
+    against_proxy(test, limits=ClientLimits(max_connections=1))

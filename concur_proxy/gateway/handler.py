@@ -20,6 +20,7 @@ from concur_proxy.gateway.exchange import Exchange
 from concur_proxy.gateway.paths import Routes
 from concur_proxy.gateway.responses import ResponseOrigins
 from concur_proxy.gateway.turn import Turn
+from concur_proxy.gateway.unnamed import lineage_of
 from concur_proxy.gateway.upstream import UpstreamPool
 from concur_proxy.model import BackendId, PoolId, RefusalReason
 from concur_proxy.observe.turnlog import TurnLog
@@ -29,13 +30,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HandlerSettings:
-    """``namespace_key`` is secret and shared by the replicas of one proxy."""
+    """``namespace_key`` is secret and shared by the replicas of one proxy.
+
+    ``lineage_bytes``: memory for recognising sessions by their messages; 0: they are not.
+    """
 
     max_body_bytes: int = 32 << 20
     request_usage: bool = True
     retry_after_s: float = 2.0
     session_headers: tuple[str, ...] = ("X-Session-ID",)
     extra_paths: tuple[str, ...] = ()
+    lineage_bytes: int = 0
     namespace_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
 
@@ -64,6 +69,7 @@ class Handler:
         """A connection to an engine failed before any byte of an answer."""
         self.routes = Routes(self.settings.extra_paths)
         self.origins = ResponseOrigins()
+        self.lineage = lineage_of(self.settings.lineage_bytes)
         self.turns: set[Turn] = set()
         self.shutting_down = False
 

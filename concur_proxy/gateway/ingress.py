@@ -50,10 +50,15 @@ def turn_facts(pool: PoolId, identity: Identity, body: bytes, told: BodyFacts, h
         max_output_tokens=told.max_output_tokens,
         choices=told.choices,
         read_timeout_s=_positive(headers.get("x-stainless-read-timeout")),
-        is_retry=headers.get("x-stainless-retry-count", "0") not in ("", "0"),
+        is_retry=is_retry(headers),
         body_digest=hash(body),
         prefix_key=told.prefix_key,
     )
+
+
+def is_retry(headers: Mapping[str, str]) -> bool:
+    """Tell whether the client says that it has sent this before."""
+    return headers.get("x-stainless-retry-count", "0") not in ("", "0")
 
 
 def _positive(text: str | None) -> float | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from concur_proxy.core import identity as sessions
 from concur_proxy.core import usage
+from concur_proxy.core.lineage import Lineage, Recognised
 from concur_proxy.core.usage import UsageReader
 from concur_proxy.errors import (
     ConcurError,
@@ -18,7 +19,7 @@ from concur_proxy.errors import (
     ShuttingDownError,
     TurnRefusedError,
 )
-from concur_proxy.gateway import ingress, replies
+from concur_proxy.gateway import ingress, replies, unnamed
 from concur_proxy.gateway.body import NOTHING, with_usage_requested
 from concur_proxy.gateway.connection import Failure
 from concur_proxy.gateway.exchange import Exchange
@@ -58,6 +59,7 @@ class Turn:
         "_backend",
         "_call",
         "_exchange",
+        "_found",
         "_handler",
         "_identity",
         "_lease",
@@ -79,6 +81,8 @@ class Turn:
         self._arrived_at = handler.dispatcher.clock()
         self._admitted_at: float | None = None
         self._identity = NOBODY
+        self._found: Recognised | None = None
+        """By its messages, where it names no session."""
         self._told = NOTHING
         self._origin = ingress.origin(exchange.lowered, exchange.peer, exchange.scheme)
         self._pool: PoolId | None = None
@@ -116,17 +120,30 @@ class Turn:
     def _identify(self) -> None:
         exchange, handler = self._exchange, self._handler
         self._told = told = ingress.body_facts(exchange.body, exchange.lowered)
+        namespace = handler.namespace_of(exchange.lowered)
         self._identity = sessions.identify(
             exchange.lowered,
             told.fields,
-            namespace=handler.namespace_of(exchange.lowered),
+            namespace=namespace,
             operator_headers=handler.settings.session_headers,
         )
+        if self._identity.session is None and handler.lineage is not None and self._route.gated:
+            self._recognise(handler.lineage, namespace)
         if self._route.spliceable and told.stream and not told.include_usage and handler.settings.request_usage:
             assert told.fields is not None
             exchange.body = with_usage_requested(exchange.body, told.fields)
             self._wants_event = True
         told.fields = None  # held turns are many: they keep the bytes only
+
+    def _recognise(self, lineage: Lineage, namespace: str) -> None:
+        fields = self._told.fields
+        retry = ingress.is_retry(self._exchange.lowered)
+        self._found = found = unnamed.recognise(lineage, fields, namespace, retry=retry) if fields else None
+        if found is None or fields is None:
+            return
+        self._identity = unnamed.identity(found, self._identity, fields)
+        if found.ended is not None:
+            self._handler.dispatcher.end_session(found.ended)
 
     def _arrive(self, pool: PoolId) -> None:
         exchange = self._exchange
@@ -220,7 +237,11 @@ class Turn:
         if not self._route.gated or head.status >= 300 or head.value(b"content-encoding") not in (b"", b"identity"):
             return None
         content_type = head.value(b"content-type").decode("latin-1")
-        return usage.reader_for(content_type, strip_usage_event=self._wants_event)
+        reader = usage.reader_for(content_type, strip_usage_event=self._wants_event)
+        lineage, found = self._handler.lineage, self._found
+        if lineage is None or found is None or not lineage.wants_answer(found.run):
+            return reader
+        return unnamed.listening(reader, content_type)
 
     def on_first_token(self, reader: UsageReader) -> None:
         self._remember(reader)
@@ -332,6 +353,8 @@ class Turn:
         first_token_at = relay.first_token_at if relay is not None else None
         lease, backend = self._lease, self._backend
         session, queued = self._session(), self._queued_s()
+        if self._found is not None and handler.lineage is not None:
+            unnamed.settle(handler.lineage, self._found, reader, completed=outcome is Outcome.COMPLETED)
         self._lease = self._backend = self._ticket = self._call = self._relay = None
         if lease is not None:
             reason = reader.finish_reason if reader is not None else None

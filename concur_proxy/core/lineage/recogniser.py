@@ -93,12 +93,6 @@ class Lineage:
         """Tell whether others wait for the same kind of next turn, so that its answer is worth being read."""
         return self._table.is_shared(run)
 
-    def end(self, session: SessionKey) -> None:
-        """Forget a session that has said goodbye."""
-        run = self._table.get(session)
-        if run is not None:
-            self._table.forget(run)
-
     def _find(
         self, namespace: str, talk: Talk, seed: int, points: list[int], *, retry: bool
     ) -> Run | tuple[str, SessionKey | None, SessionKey | None]:

@@ -94,10 +94,6 @@ class Table:
 
     # what is known
 
-    def get(self, key: SessionKey) -> Run | None:
-        run = self._runs.get(key.id)
-        return run if run is not None and run.key == key else None
-
     def knows(self, run: Run) -> bool:
         """Tell whether a run has not been forgotten."""
         return self._runs.get(run.key.id) is run

@@ -27,6 +27,7 @@ LAYERS = {
     "observe": 3,
     "admin": 3,
     "bench": 3,
+    "simulate": 3,
     "runtime": 4,
     "cli": 5,
     "__main__": 6,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+Mark = tuple[int, int, tuple[tuple[int, int, int], ...]]
+"""An end of a context: tokens, hash of the full blocks, stretches of the last one."""
+
 
 class Context:
-    """A token sequence that only grows, made of stretches of named sources.
+    """A token sequence that grows at its end, made of stretches of named sources.
 
     Equal stretches in equal order give equal hashes, so two contexts share exactly the blocks before their first
     difference. ``hashes`` has one entry per full block and may be given to requests while the context grows on.
@@ -34,6 +37,16 @@ class Context:
                 self.hashes.append(self._parent)
                 self._tail.clear()
             start = stop
+
+    def mark(self) -> Mark:
+        """Return where it ends now."""
+        return self.tokens, self._parent, tuple(self._tail)
+
+    def rewind(self, mark: Mark) -> None:
+        """Drop what came after ``mark``."""
+        self.tokens, self._parent, tail = mark
+        self._tail = list(tail)
+        del self.hashes[self.tokens // self.block_size :]
 
     def _add(self, source: int, start: int, stop: int) -> None:
         if self._tail and self._tail[-1][0] == source and self._tail[-1][2] == start:

@@ -134,6 +134,12 @@ class BlockPool:
         self._hash_of = [None] * self.total
         return True
 
+    def forget(self) -> None:
+        """Forget all content that no request holds."""
+        for block in self._free:
+            if self._hash_of[block] is not None:
+                self._evict(block)
+
     def references(self, block: int) -> int:
         return self._refs[block]
 

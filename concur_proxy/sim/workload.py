@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -39,6 +39,16 @@ class SessionScript:
             context = prompt + turn.output_tokens
 
 
+class Drawn(Protocol):
+    """A random quantity."""
+
+    def draw(self, random: Random) -> float: ...
+
+    def tokens(self, random: Random) -> int:
+        """Return a whole number, at least 1."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """A log-normal quantity: half of the draws are below ``median``, ``sigma`` 0 makes all of them equal to it."""
@@ -58,12 +68,12 @@ class Shape:
     """What sessions are like. The defaults are medians and widths of recorded coding agents (``sim.data``)."""
 
     prefix_tokens: int = 15_000
-    turns: Spread = Spread(40, 1.1)
-    first_prompt: Spread = Spread(9_000, 1.0)
+    turns: Drawn = Spread(40, 1.1)
+    first_prompt: Drawn = Spread(9_000, 1.0)
     """New tokens of the first turn, after the prefix."""
-    new_prompt: Spread = Spread(500, 1.5)
-    output: Spread = Spread(217, 0.85)
-    think_s: Spread = Spread(10, 1.3)
+    new_prompt: Drawn = Spread(500, 1.5)
+    output: Drawn = Spread(217, 0.85)
+    think_s: Drawn = Spread(10, 1.3)
     rewrite_share: float = 0.02
     """Share of the turns, the first apart, that start again from the prefix."""
 

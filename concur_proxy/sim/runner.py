@@ -1,0 +1,142 @@
+"""Runs one engine in virtual time, and breaks it on demand: lost and back, flushed, shrunk."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from concur_proxy.model import BackendId
+from concur_proxy.sim.engine import Engine
+from concur_proxy.sim.events import Events
+from concur_proxy.sim.step import EngineConfig, Request
+
+
+class End(enum.Enum):
+    """How a request has ended, for whoever waits for it."""
+
+    COMPLETE = "complete"
+    LOST = "lost"
+    """The engine has died."""
+
+
+OnEnd = Callable[[End], None]
+
+
+@dataclass(slots=True)
+class Work:
+    """What all engines of one backend have done, one after the other."""
+
+    steps: int = 0
+    busy_s: float = 0.0
+    scheduled_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+    evictions: int = 0
+
+    def add(self, engine: Engine) -> None:
+        stats = engine.stats
+        self.steps += stats.steps
+        self.busy_s += stats.busy_s
+        self.scheduled_tokens += stats.scheduled_tokens
+        self.generated_tokens += stats.generation_tokens
+        self.preemptions += stats.preemptions
+        self.evictions += engine.pool.evictions
+
+
+class Runner:
+    """Steps follow each other without gaps while there is work. Equal steps are merged up to the next event."""
+
+    def __init__(self, backend: BackendId, config: EngineConfig, events: Events) -> None:
+        self.backend = backend
+        self.config = config
+        self.engine = Engine(config)
+        self.started_at = events.now
+        self.up = True
+        self.share = 1.0
+        """Of the KV cache that is there."""
+        self._events = events
+        self._ends: dict[Request, OnEnd] = {}
+        self._busy = False
+        self._past = Work()
+        self._taken = 0
+
+    @property
+    def work(self) -> Work:
+        """Everything done so far."""
+        total = replace(self._past)
+        total.add(self.engine)
+        return total
+
+    @property
+    def generated_tokens(self) -> int:
+        return self._past.generated_tokens + self.engine.stats.generation_tokens
+
+    def submit(self, request: Request, on_end: OnEnd) -> None:
+        """Give the engine a request; it must be up."""
+        self.engine.submit(request)
+        self._ends[request] = on_end
+        self._wake()
+
+    def abort(self, request: Request) -> None:
+        """The client has gone: nobody is told."""
+        if self._ends.pop(request, None) is not None:
+            self.engine.abort(request)
+
+    def lose(self) -> None:
+        """The engine dies, and everything in it."""
+        ends, self._ends = self._ends, {}
+        self._past.add(self.engine)
+        self.engine = Engine(self.config)
+        self.up = self._busy = False
+        self._taken = 0
+        for on_end in ends.values():
+            on_end(End.LOST)
+
+    def restart(self) -> None:
+        """It is back, empty, with new counters."""
+        self.up = True
+        self.started_at = self._events.now
+        self._shrink()
+
+    def flush(self) -> None:
+        """All content that no request holds is gone."""
+        self.engine.pool.forget()
+
+    def shrink(self, share: float) -> None:
+        """Only this share of the cache is there from now on; blocks in use go when they are given back."""
+        self.share = share
+        self._shrink()
+
+    def _shrink(self) -> None:
+        pool = self.engine.pool
+        missing = round((1.0 - self.share) * (pool.total - 1)) - self._taken
+        if missing > 0:
+            count = min(missing, pool.free)
+            pool.take(count)
+            self._taken += count
+
+    def _wake(self) -> None:
+        if not self._busy:
+            self._busy = True
+            self._events.at(self._events.now, partial(self._start, self.engine), last=True)
+
+    def _start(self, engine: Engine) -> None:
+        if engine is not self.engine:
+            return
+        end = engine.start_step(self._events.now, until=self._events.next_at)
+        if end is None:
+            self._busy = False
+        else:
+            self._events.at(end, partial(self._end, engine))
+
+    def _end(self, engine: Engine) -> None:
+        if engine is not self.engine:
+            return
+        result = engine.end_step()
+        if self.share < 1.0:
+            self._shrink()
+        self._events.at(self._events.now, partial(self._start, engine), last=True)
+        for request in result.finished:
+            self._ends.pop(request)(End.COMPLETE)

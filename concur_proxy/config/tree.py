@@ -226,6 +226,12 @@ class SessionSettings(Section):
     headers: tuple[HeaderName, ...] = Field(
         ("X-Session-ID",), max_length=16, description="Headers that name a session; the first that is present wins."
     )
+    lineage: bool = Field(
+        True, description="Recognise the sessions of clients that name none by their messages, of which hashes are kept."
+    )
+    lineage_memory_bytes: int = Field(
+        64 << 20, ge=1 << 20, le=1 << 36, description="Memory for that; the sessions longest unheard of are forgotten."
+    )
 
 
 class LogSettings(Section):

@@ -47,5 +47,6 @@ def handler_settings(settings: Settings) -> HandlerSettings:
         request_usage=settings.upstream.request_usage,
         retry_after_s=settings.gate.retry_after_s,
         session_headers=settings.sessions.headers,
+        lineage_bytes=settings.sessions.lineage_memory_bytes if settings.sessions.lineage else 0,
         extra_paths=settings.server.extra_paths,
     )

@@ -71,7 +71,11 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0 for all. Default: 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one. Default: 8080.")] = None,
     law: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Control law: unlimited, fixed or aimd. Default: aimd.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Control law: unlimited, fixed, aimd, eviction, pid, footprint, gradient or meanfield. Default: aimd.",
+        ),
     ] = None,
     window: Annotated[
         float | None, typer.Option(help="Active sessions per engine, constant: the law `fixed` with this window.")

@@ -18,7 +18,7 @@ from concur_proxy.config.problems import describe, unknown_key
 from concur_proxy.errors import InvalidSettingError
 from concur_proxy.windows.base import WindowView
 
-CONTROL = ("law", "window_min", "window_max", "fixed", "aimd")
+CONTROL = ("law", "window_min", "window_max", "fixed", "aimd", "eviction", "pid", "footprint", "gradient")
 GATE = (
     "mode",
     "pause",

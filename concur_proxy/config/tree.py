@@ -165,6 +165,11 @@ class LawName(StrEnum):
     UNLIMITED = "unlimited"
     FIXED = "fixed"
     AIMD = "aimd"
+    EVICTION = "eviction"
+    PID = "pid"
+    FOOTPRINT = "footprint"
+    GRADIENT = "gradient"
+    MEANFIELD = "meanfield"
 
 
 class FixedSettings(Section):
@@ -184,6 +189,43 @@ class AimdSettings(Section):
         return _ordered(self, "usage_low", "usage_high")
 
 
+class EvictionSettings(Section):
+    alpha: float = Field(2.0, gt=0, le=1000, description="Sessions added per period without congestion.")
+    beta: float = Field(0.8, gt=0, lt=1, description="Factor of a cut.")
+    threshold: float = Field(0.75, gt=0, le=1000, description="Congestion signal from which the window is cut.")
+    product: bool = Field(
+        False, description="Congestion is KV usage times evictions per request, not times 1 more than that."
+    )
+    window_low: float = Field(8, ge=1, le=1_000_000, description="No cut goes below this, in sessions.")
+    window_high: float = Field(256, ge=1, le=1_000_000, description="No growth goes above this, in sessions.")
+    window_start: float = Field(32, ge=1, le=1_000_000, description="First window, in sessions.")
+    period_s: Seconds = Field(1.0, gt=0, description="Time between two changes.")
+
+    @model_validator(mode="after")
+    def _windows_in_order(self) -> Self:
+        return _ordered(_ordered(self, "window_low", "window_start"), "window_start", "window_high")
+
+
+class PidSettings(Section):
+    target_s: Seconds = Field(2.0, gt=0, description="Time from admission to the first token that is aimed at.")
+    kp: float = Field(1.0, ge=0.5, le=1.5, description="Sessions per period for an error as large as the target.")
+    ki: float = Field(0.2, ge=0.1, le=0.3, description="Sessions per period for each second of that error.")
+    kd: float = Field(0.03, ge=0.01, le=0.05, description="Sessions per period for a change of that error per second.")
+    integral_limit_s: Seconds = Field(10.0, gt=0, description="Largest sum of errors, in seconds of a whole one.")
+    period_s: Seconds = Field(1.0, gt=0, description="Time between two steps.")
+
+
+class FootprintSettings(Section):
+    target: Share = Field(0.95, gt=0, description="Share of the KV cache that contexts of active sessions may fill.")
+
+
+class GradientSettings(Section):
+    tolerance: float = Field(1.5, ge=1, le=10, description="Times its long-term value that latency may rise to.")
+    headroom: float = Field(4.0, gt=0, le=1000, description="Sessions added per period.")
+    long_s: Seconds = Field(600.0, gt=0, description="Time over which the long-term latency is taken.")
+    period_s: Seconds = Field(1.0, gt=0, description="Time between two steps.")
+
+
 class ControlSettings(Section):
     law: LawName = Field(LawName.AIMD, description="The control law that moves the window.")
     scrape_interval_s: float = Field(1.0, ge=0.05, le=60, description="Time between two reads of an engine's metrics.")
@@ -194,6 +236,10 @@ class ControlSettings(Section):
     window_max: float | None = Field(None, ge=1, le=1e12, description="Upper bound of any window; none: no bound.")
     fixed: FixedSettings = Field(default=FixedSettings(), description="Parameters of the law `fixed`.")
     aimd: AimdSettings = Field(default=AimdSettings(), description="Parameters of the law `aimd`.")
+    eviction: EvictionSettings = Field(default=EvictionSettings(), description="Parameters of the law `eviction`.")
+    pid: PidSettings = Field(default=PidSettings(), description="Parameters of the law `pid`.")
+    footprint: FootprintSettings = Field(default=FootprintSettings(), description="Parameters of the law `footprint`.")
+    gradient: GradientSettings = Field(default=GradientSettings(), description="Parameters of the law `gradient`.")
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> Self:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GATE_NAMES = frozenset(changes.GATE)
-LAW_NAMES = frozenset({"law", "fixed", "aimd"})
 BOUND_NAMES = frozenset(changes.BOUNDS)
+LAW_NAMES = frozenset(changes.CONTROL) - BOUND_NAMES
 
 
 class Operations:

@@ -11,13 +11,27 @@ from typing import Any
 from concur_proxy.model import Signals
 from concur_proxy.windows.aimd import Aimd
 from concur_proxy.windows.base import Law, WindowView
+from concur_proxy.windows.eviction import Eviction
 from concur_proxy.windows.fixed import Fixed
+from concur_proxy.windows.footprint import Footprint
 from concur_proxy.windows.freshness import FreshOnly
+from concur_proxy.windows.gradient import Gradient
 from concur_proxy.windows.guarded import Guarded
 from concur_proxy.windows.guards import CutOnRejection, GrowWhileBound, OneCutPerDrain, StopAtPreemption, WithinSlew
+from concur_proxy.windows.meanfield import Meanfield
+from concur_proxy.windows.pid import Pid
 from concur_proxy.windows.unlimited import Unlimited
 
-LAWS: Mapping[str, type[Law]] = {"unlimited": Unlimited, "fixed": Fixed, "aimd": Aimd}
+LAWS: Mapping[str, type[Law]] = {
+    "unlimited": Unlimited,
+    "fixed": Fixed,
+    "aimd": Aimd,
+    "eviction": Eviction,
+    "pid": Pid,
+    "footprint": Footprint,
+    "gradient": Gradient,
+    "meanfield": Meanfield,
+}
 
 CONSTANT = frozenset({"unlimited", "fixed"})
 """Laws that follow no signal, not even a refusal: the operator's word. They need no guard."""

@@ -44,7 +44,7 @@ class FreshOnly:
         decays_for = min(elapsed, age - self._decay_after_s)
         if decays_for < 0 or not (math.isfinite(view.window) and math.isfinite(start)):
             return Verdict(view.window, f"no fresh signals for {age:.0f} s: the window is frozen")
-        window = start + (view.window - start) * math.exp(-DECAY_RATE * decays_for)
+        window = view.window - (start - view.window) * math.expm1(-DECAY_RATE * decays_for)
         reason = f"no fresh signals for {age:.0f} s: the window goes back to {start:.0f}"
         return Verdict(window if may_grow else min(window, view.window), reason)
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from concur_proxy.admin.changes import BOUNDS, bounds, change_schema, changeable, read_change
-from concur_proxy.config import ControlSettings, GateSettings, Settings
+from concur_proxy.admin.changes import BOUNDS, CONTROL, bounds, change_schema, changeable, read_change
+from concur_proxy.config import ControlSettings, GateSettings, LawName, Settings
 from concur_proxy.errors import InvalidSettingError
 from concur_proxy.windows.base import WindowView
 
@@ -47,6 +47,12 @@ def test_what_is_named_changes_and_the_rest_stays():
     assert change.names == {"law", "fixed", "aimd", "max_wait_s"}
     assert (settings.control.law, settings.control.fixed.window, settings.gate.max_wait_s) == ("fixed", 7, 60)
     assert (settings.control.aimd.alpha, settings.control.aimd.beta, settings.control.window_min) == (3, 0.7, 2)
+
+
+def test_every_law_and_its_parameters_may_change():
+    assert {name.value for name in LawName} & ControlSettings.model_fields.keys() <= set(CONTROL)
+    for name in LawName:
+        assert read_change({"law": name.value}, NOW).settings.control.law is name
 
 
 def test_null_takes_the_upper_bound_away():

@@ -1,15 +1,18 @@
 """What laws are asked with, plain unless told otherwise, and a run of a law against a window that obeys it."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import strategies as st
 
 from concur_proxy.model import BackendId, Outcome, SessionKey, Signals, TurnRecord, Usage
-from concur_proxy.windows import LAWS, build_law
+from concur_proxy.windows import CONSTANT, LAWS, build_law
 from concur_proxy.windows.base import WindowView
 
 ALL = sorted(LAWS)
-ADAPTIVE = sorted(set(LAWS) - {"unlimited", "fixed"})
+ADAPTIVE = sorted(set(LAWS) - CONSTANT)
 STALE_S, DECAY_S = 10.0, 60.0
 
 
@@ -44,11 +47,51 @@ def view(window=16.0, **fields):
     )
 
 
-def record(*, outcome=Outcome.COMPLETED, prompt=1000, cached=900, expected=900):
-    usage = Usage(prompt, 10, cached)
+def record(*, outcome=Outcome.COMPLETED, prompt=1000, cached=900, expected=900, first_token_s=0.1):
     return TurnRecord(
-        BackendId("a"), SessionKey("", "s"), outcome, 0.0, 0.0, 1.0, usage=usage, expected_cached_tokens=expected
+        BackendId("a"),
+        SessionKey("", "s"),
+        outcome,
+        arrived_at=0.0,
+        admitted_at=0.0,
+        finished_at=1.0 + (first_token_s or 0.0),
+        first_token_at=first_token_s,
+        usage=Usage(prompt, 10, cached),
+        expected_cached_tokens=expected,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What an easy and a hard time are for a law, by all that laws go by, and what of its window a session is."""
+
+    room: Mapping[str, Any] = field(default_factory=lambda: {**ROOM, "turns": [record()] * 8})
+    congestion: Mapping[str, Any] = field(
+        default_factory=lambda: {**CONGESTION, "turns": [record(cached=0, first_token_s=20.0)] * 8}
+    )
+    session: float = 1.0
+
+    def run(self, name: str, sessions: float = 16.0, **seen: Any) -> "Run":
+        """Return a run at so many sessions, after a while of an easy time in which nobody waited."""
+        tokens = 1000.0 * seen.get("active", 8)
+        run = Run(make(name), sessions * self.session, **{"footprint_tokens": tokens} | seen)
+        run.steps(10, seen={"bound": False, "held": 0}, **self.room)
+        run.verdicts.clear()
+        return run
+
+
+CASES = {
+    "footprint": Case(
+        room={**ROOM, "capacity_tokens": 1e6, "turns": [record()] * 8},
+        congestion={**CONGESTION, "capacity_tokens": 4000.0, "turns": [record(cached=0)] * 8},
+        session=1000.0,
+    )
+}
+"""Where a law goes by something else than KV usage, hit rate and latency, or does not count sessions."""
+
+
+def case(name: str) -> Case:
+    return CASES.get(name, Case())
 
 
 class Run:
@@ -106,6 +149,7 @@ some_records = st.builds(
     prompt=st.integers(0, 10**6),
     cached=maybe(st.integers(0, 10**6)),
     expected=maybe(st.integers(0, 10**6)),
+    first_token_s=maybe(st.floats(0.0, 1000.0)),
 )
 
 some_seen = st.fixed_dictionaries(

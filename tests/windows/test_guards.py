@@ -149,3 +149,28 @@ def test_a_hard_verdict_stays_hard():
 @pytest.mark.parametrize(("before", "after"), [(math.inf, 10.0), (10.0, math.inf)])
 def test_there_is_no_factor_to_infinity(before, after):
     assert ask(WithinSlew(), after, window=before).window == after
+
+
+@pytest.mark.parametrize("per_second", [1, 4, 16])
+@pytest.mark.parametrize(("wish", "after_3_s"), [(1e9, 16.0 * 4**3), (0.0, 1024.0)])
+def test_it_moves_as_far_however_often_it_is_asked(per_second, wish, after_3_s):
+    guard, window = WithinSlew(), 16.0 if wish else 1024.0 * 4**3
+    for count in range(3 * per_second):
+        window = ask(guard, wish, now=count / per_second, window=window).window
+    assert window == after_3_s
+
+
+def test_several_steps_within_a_second_make_one():
+    guard = WithinSlew()
+    assert ask(guard, 30.0, now=0.0).window == 30
+    assert ask(guard, 60.0, now=0.5, window=30.0).window == 60
+    assert ask(guard, 90.0, now=0.9, window=60.0).window == 64
+    assert ask(guard, 90.0, now=1.0, window=64.0).window == 90
+
+
+def test_what_others_have_done_to_the_window_is_not_undone():
+    guard = WithinSlew()
+    ask(guard, 100.0, now=0.0, window=100.0)
+    assert ask(guard, 5.0, now=0.1, window=5.0).window == 5
+    assert ask(guard, 1.0, now=0.2, window=5.0).window == 5
+    assert ask(guard, 50.0, now=0.3, window=5.0).window == 20

@@ -28,6 +28,8 @@ GATE = (
     "lease_min_s",
     "lease_max_s",
     "retry_after_s",
+    "order",
+    "weights",
 )
 BOUNDS = ("window_min", "window_max")
 

@@ -262,6 +262,16 @@ class GateSettings(Section):
     lease_max_s: float = Field(600, ge=0.1, le=86_400, description="An idle session keeps its place at most this long.")
     max_sessions: int = Field(100_000, ge=100, le=10_000_000, description="Sessions remembered at once.")
     retry_after_s: float = Field(2, ge=0, le=3600, description="What refused clients are told to wait.")
+    order: Literal["fifo", "cache_aware", "smallest", "fair", "deadline"] = Field(
+        "fifo", description="Who of those that are held goes next (docs/queues.md)."
+    )
+    weights: dict[Annotated[str, Field(min_length=1, max_length=256)], Annotated[float, Field(ge=0.001, le=1000)]] = (
+        Field(
+            {},
+            max_length=10_000,
+            description="Shares of tenants in the order fair, 0.001 to 1000 each; 1 for those not named.",
+        )
+    )
 
     @model_validator(mode="after")
     def _leases_in_order(self) -> Self:
@@ -272,8 +282,12 @@ class SessionSettings(Section):
     headers: tuple[HeaderName, ...] = Field(
         ("X-Session-ID",), max_length=16, description="Headers that name a session; the first that is present wins."
     )
+    tenant_header: HeaderName | None = Field(
+        None, description="Header that names a tenant, where whoever sends it may be believed; default: the API key."
+    )
     lineage: bool = Field(
-        True, description="Recognise the sessions of clients that name none by their messages, of which hashes are kept."
+        True,
+        description="Recognise the sessions of clients that name none by their messages, of which hashes are kept.",
     )
     lineage_memory_bytes: int = Field(
         64 << 20, ge=1 << 20, le=1 << 36, description="Memory for that; the sessions longest unheard of are forgotten."

@@ -132,6 +132,8 @@ def _kind(annotation: Any) -> str:
         return "word"
     if get_origin(annotation) is tuple:
         return "list of backends" if get_args(annotation)[0] is BackendSettings else "list of texts"
+    if get_origin(annotation) is dict:
+        return "mapping of names to numbers"
     return _WORDS[annotation]
 
 
@@ -156,4 +158,6 @@ def _differences(section: Section, usual: Section | None, prefix: str) -> Iterat
 def _value(value: object) -> str:
     if isinstance(value, SecretStr):
         return "********"
+    if isinstance(value, dict):
+        return json.dumps(value)
     return json.dumps(list(value)) if isinstance(value, tuple) else _plain(value)

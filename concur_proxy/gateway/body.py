@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from concur_proxy.core.prefix import prefix_key
+from concur_proxy.gateway import hints
 
 MODEL_PART = re.compile(rb'name="?model"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,512})\r\n', re.IGNORECASE)
 """The ``model`` field of a multipart form."""
@@ -33,6 +34,7 @@ class BodyFacts:
     media_bytes: int = 0
     prefix_key: int | None = None
     previous_response_id: str | None = None
+    hints: hints.Hints = hints.NONE
 
 
 NOTHING = BodyFacts()
@@ -58,6 +60,7 @@ def facts(body: bytes) -> BodyFacts:
         media_bytes=media_bytes(body, fields),
         prefix_key=prefix_key(fields),
         previous_response_id=_text(get("previous_response_id")),
+        hints=hints.of_body(fields),
     )
 
 

@@ -39,6 +39,7 @@ class HandlerSettings:
     request_usage: bool = True
     retry_after_s: float = 2.0
     session_headers: tuple[str, ...] = ("X-Session-ID",)
+    tenant_header: str | None = None
     extra_paths: tuple[str, ...] = ()
     lineage_bytes: int = 0
     namespace_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Mapping
 
 from concur_proxy.core.identity import Identity
+from concur_proxy.gateway import hints
 from concur_proxy.gateway.body import NOTHING, BodyFacts, facts, multipart_facts
 from concur_proxy.gateway.headers import Origin
 from concur_proxy.model import PoolId, TurnFacts
@@ -37,8 +38,11 @@ def origin(headers: Mapping[str, str], peer: bytes, scheme: bytes) -> Origin:
     return Origin(peer, scheme, request_id.encode(), f"00-{trace}-{span}-01".encode())
 
 
-def turn_facts(pool: PoolId, identity: Identity, body: bytes, told: BodyFacts, headers: Mapping[str, str]) -> TurnFacts:
+def turn_facts(
+    pool: PoolId, identity: Identity, body: bytes, told: BodyFacts, headers: Mapping[str, str], tenant: str = ""
+) -> TurnFacts:
     """Return what the gate needs to know of a turn."""
+    urgency, deadline_s = told.hints
     return TurnFacts(
         pool=pool,
         session=identity.session,
@@ -53,6 +57,9 @@ def turn_facts(pool: PoolId, identity: Identity, body: bytes, told: BodyFacts, h
         is_retry=is_retry(headers),
         body_digest=hash(body),
         prefix_key=told.prefix_key,
+        tenant=tenant,
+        urgency=hints.urgency(urgency, headers),
+        deadline_s=deadline_s,
     )
 
 

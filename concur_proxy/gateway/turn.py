@@ -19,7 +19,7 @@ from concur_proxy.errors import (
     ShuttingDownError,
     TurnRefusedError,
 )
-from concur_proxy.gateway import ingress, replies, unnamed
+from concur_proxy.gateway import hints, ingress, replies, unnamed
 from concur_proxy.gateway.body import NOTHING, with_usage_requested
 from concur_proxy.gateway.connection import Failure
 from concur_proxy.gateway.exchange import Exchange
@@ -68,6 +68,7 @@ class Turn:
         "_pool",
         "_relay",
         "_route",
+        "_tenant",
         "_ticket",
         "_told",
         "_tries",
@@ -84,6 +85,7 @@ class Turn:
         self._found: Recognised | None = None
         """By its messages, where it names no session."""
         self._told = NOTHING
+        self._tenant = ""
         self._origin = ingress.origin(exchange.lowered, exchange.peer, exchange.scheme)
         self._pool: PoolId | None = None
         self._ticket: int | None = None
@@ -121,6 +123,7 @@ class Turn:
         exchange, handler = self._exchange, self._handler
         self._told = told = ingress.body_facts(exchange.body, exchange.lowered)
         namespace = handler.namespace_of(exchange.lowered)
+        self._tenant = hints.tenant(namespace, handler.settings.tenant_header, exchange.lowered)
         self._identity = sessions.identify(
             exchange.lowered,
             told.fields,
@@ -147,7 +150,7 @@ class Turn:
 
     def _arrive(self, pool: PoolId) -> None:
         exchange = self._exchange
-        facts = ingress.turn_facts(pool, self._identity, exchange.body, self._told, exchange.lowered)
+        facts = ingress.turn_facts(pool, self._identity, exchange.body, self._told, exchange.lowered, self._tenant)
         self._ticket = self._handler.dispatcher.arrive(facts, self, avoid=self._elsewhere(pool))
 
     def _place(self, pool: PoolId) -> None:

@@ -47,6 +47,7 @@ def handler_settings(settings: Settings) -> HandlerSettings:
         request_usage=settings.upstream.request_usage,
         retry_after_s=settings.gate.retry_after_s,
         session_headers=settings.sessions.headers,
+        tenant_header=settings.sessions.tenant_header.lower() if settings.sessions.tenant_header else None,
         lineage_bytes=settings.sessions.lineage_memory_bytes if settings.sessions.lineage else 0,
         extra_paths=settings.server.extra_paths,
     )

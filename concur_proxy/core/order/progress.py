@@ -11,6 +11,9 @@ TYPICAL_TURNS = 20.0
 PRIOR = 2.0
 """Sessions that this belief is worth, at each number of turns."""
 
+FEW = 16
+"""Observations that are not worth a new table."""
+
 MEMORY = 20_000
 """Turns after which what was learned first weighs half."""
 
@@ -41,7 +44,7 @@ class TurnCounts:
 
     def remaining(self, turns: int) -> float:
         """Return how many more turns to expect of a session that has had ``turns``."""
-        if self._fresh * 16 > self._seen:
+        if self._fresh > FEW and self._fresh * 8 > self._seen:
             self._tabulate()
         return self._remaining[min(turns, LONGEST)]
 

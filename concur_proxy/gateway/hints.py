@@ -1,0 +1,63 @@
+"""What clients say about how much they are in a hurry: priorities and deadlines. Pure.
+
+Engines disagree on signs. ``urgency`` is higher for what should go first; every request passes on as it came.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+MOST = 1 << 31
+"""Priorities beyond this are no numbers of any engine."""
+
+Hints = tuple[int, float | None]
+"""Urgency, and the seconds within which the answer is wanted."""
+
+NONE: Hints = (0, None)
+
+
+def of_body(fields: Mapping[str, object]) -> Hints:
+    """Read ``priority`` (as vLLM means it: lower first), ``nvext.agent_hints.priority`` (higher first) and
+    ``deadline_seconds``, at the top or in ``agent_hints``.
+    """
+    if "priority" not in fields and "nvext" not in fields and "deadline_seconds" not in fields:
+        return NONE
+    extension = fields.get("nvext")
+    told = extension.get("agent_hints") if isinstance(extension, dict) else None
+    hints: Mapping[str, object] = told if isinstance(told, dict) else {}
+    urgency = _whole(hints.get("priority")) or -_whole(fields.get("priority"))
+    return urgency, _seconds(fields.get("deadline_seconds")) or _seconds(hints.get("deadline_seconds"))
+
+
+def urgency(told: int, headers: Mapping[str, str]) -> int:
+    """Return that of ``X-Vllm-Priority`` (lower goes first) or ``x-smg-priority`` (higher), else the body's."""
+    if "x-vllm-priority" in headers:
+        return -_read(headers["x-vllm-priority"])
+    if "x-smg-priority" in headers:
+        return _read(headers["x-smg-priority"])
+    return told
+
+
+def tenant(namespace: str, header: str | None, headers: Mapping[str, str]) -> str:
+    """Return whose share a turn takes: whom the operator's header names, else the owner of the API key."""
+    named = headers.get(header, "").strip() if header is not None else ""
+    return named if named and len(named) <= 256 else namespace
+
+
+def _whole(value: object) -> int:
+    return value if type(value) is int and -MOST < value < MOST else 0
+
+
+def _read(text: str) -> int:
+    try:
+        return _whole(int(text[:16]))
+    except ValueError:
+        return 0
+
+
+def _seconds(value: object) -> float | None:
+    if type(value) not in (int, float):
+        return None
+    assert isinstance(value, int | float)
+    return float(value) if 0 < value < math.inf else None

@@ -25,7 +25,7 @@ QUIET = ("--log-level", "warning")
 START_S = 30.0
 GRACE_S = 5.0
 POLL_S = 0.02
-GREETING = re.compile(r"listens on (http://\S+)")
+GREETING = re.compile(r"listens on (https?://\S+)")
 
 
 class ProxyProcess:

@@ -82,6 +82,24 @@ class BackendSettings(Section):
     api_key: Secret | None = Field(
         None, description="Bearer token for the engine's own probes; requests keep the client's."
     )
+    ca_file: str | None = Field(
+        None, min_length=1, description="CA certificates (PEM) that sign its https certificate; default: the system's."
+    )
+    insecure: bool = Field(
+        False, description="Take any https certificate: whoever is on the way can read and change everything."
+    )
+
+    @model_validator(mode="after")
+    def _trust_in_one_way(self) -> Self:
+        if (self.ca_file or self.insecure) and not self.uses_tls:
+            raise ValueError("ca_file and insecure are for https:// URLs")
+        if self.ca_file and self.insecure:
+            raise ValueError("ca_file is of no use with insecure: take one of them")
+        return self
+
+    @property
+    def uses_tls(self) -> bool:
+        return any(url is not None and url.startswith("https:") for url in (self.url, self.metrics_url))
 
     @model_validator(mode="before")
     @classmethod
@@ -139,6 +157,15 @@ class ServerSettings(Section):
     stall_timeout_s: Seconds = Field(
         300.0, description="A client that reads nothing of a waiting answer for this long is dropped; 0: no limit."
     )
+    tls_cert_file: str | None = Field(
+        None, min_length=1, description="Certificate chain (PEM) to serve https:// with; default: plain HTTP."
+    )
+    tls_key_file: str | None = Field(None, min_length=1, description="Its key (PEM, not encrypted).")
+    tls_client_ca_file: str | None = Field(
+        None,
+        min_length=1,
+        description="CA certificates (PEM): clients, and probes, must show a certificate signed by one of them.",
+    )
     access_log: bool = Field(True, description="One line per request on a forwarded path on stderr.")
     admin_token: Secret | None = Field(
         None, description="Token for management calls (Authorization: Bearer). Without it they work from loopback only."
@@ -146,6 +173,14 @@ class ServerSettings(Section):
     extra_paths: tuple[PathPattern, ...] = Field(
         (), description="Further paths to forward, exact or ending in /*. Engine development endpoints never."
     )
+
+    @model_validator(mode="after")
+    def _certificate_and_key(self) -> Self:
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_cert_file and tls_key_file go together")
+        if self.tls_client_ca_file and not self.tls_cert_file:
+            raise ValueError("tls_client_ca_file needs tls_cert_file and tls_key_file")
+        return self
 
 
 class UpstreamSettings(Section):

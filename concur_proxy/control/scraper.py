@@ -61,7 +61,7 @@ class HttpFetch:
         headers = {"authorization": f"Bearer {target.api_key}"} if target.api_key else {}
         socket = None if url.startswith("https:") or not url.startswith(target.base_url) else target.socket_path
         request = self._client.build_request(
-            "GET", url, headers=headers, timeout=None, extensions={"concur_socket": socket}
+            "GET", url, headers=headers, timeout=None, extensions={"concur_way": (socket, target.tls)}
         )
         response = await self._client.send(request, stream=True)
         try:
@@ -79,18 +79,19 @@ class HttpFetch:
 
 
 class _BySocket(httpx.AsyncBaseTransport):
-    """One pool for TCP and one for each Unix socket: httpx ties a transport to its socket."""
+    """One pool for each Unix socket and each kind of trust: httpx ties a transport to them."""
 
     def __init__(self) -> None:
         self._tls = ssl.create_default_context()
-        self._pools: dict[str | None, httpx.AsyncHTTPTransport] = {}
+        self._pools: dict[tuple[str | None, ssl.SSLContext | None], httpx.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        socket = request.extensions.get("concur_socket")
-        if socket not in self._pools:
+        way = request.extensions["concur_way"]
+        if way not in self._pools:
+            socket, tls = way
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEPALIVE_S)
-            self._pools[socket] = httpx.AsyncHTTPTransport(verify=self._tls, limits=limits, uds=socket)
-        return await self._pools[socket].handle_async_request(request)
+            self._pools[way] = httpx.AsyncHTTPTransport(verify=tls or self._tls, limits=limits, uds=socket)
+        return await self._pools[way].handle_async_request(request)
 
     async def aclose(self) -> None:
         for pool in self._pools.values():

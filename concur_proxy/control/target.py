@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass, field
 
 from concur_proxy.config import BackendSettings, EngineKind
+from concur_proxy.config.tls import engine_context
 from concur_proxy.model import BackendId
 
 
@@ -24,10 +26,15 @@ class EngineTarget:
     capacity_tokens: float | None = None
     """KV cache capacity that the operator gave, for engines that do not tell it."""
     api_key: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    """How its certificate is met; None: as the system does."""
 
 
 def target_of(settings: BackendSettings) -> EngineTarget:
-    """Return the target that the settings describe; a path may follow the socket's after a colon."""
+    """Return the target that the settings describe; a path may follow the socket's after a colon.
+
+    Raises ``ConfigError`` for a CA file that cannot be used.
+    """
     socket, _, prefix = settings.url.removeprefix("unix:").partition(":")
     is_socket = settings.url.startswith("unix:")
     return EngineTarget(
@@ -38,4 +45,5 @@ def target_of(settings: BackendSettings) -> EngineTarget:
         metrics_url=settings.metrics_url,
         capacity_tokens=settings.kv_tokens,
         api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+        tls=engine_context(settings),
     )

@@ -55,7 +55,7 @@ def _unix(url: str) -> Address:
 
 
 def _authority(parts: SplitResult, port: int | None) -> bytes:
-    host = parts.hostname or ""
+    host = (parts.hostname or "").partition("%")[0]  # a scope id means something on this machine only
     name = f"[{host}]" if ":" in host else host
     return (f"{name}:{port}" if port is not None else name).encode("idna" if not name.isascii() else "ascii")
 

@@ -195,7 +195,7 @@ class UpstreamPool:
             async with asyncio.timeout(self.settings.connect_timeout_s or None):
                 connection = await self._connect()
         except (OSError, TimeoutError) as error:
-            _fail(call, Failure.CONNECT, f"cannot connect to the engine ({str(error) or 'timeout'})")
+            _fail(call, Failure.CONNECT, f"cannot connect to the engine ({_why(error)})")
         except asyncio.CancelledError:
             _fail(call, Failure.CONNECT, "the pool was closed")
             raise
@@ -220,6 +220,13 @@ class UpstreamPool:
         )
         keep_alive(transport)
         return connection
+
+
+def _why(error: OSError) -> str:
+    """Return what a client, and a reader of the log, can make use of."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}; see ca_file and insecure of the backend"
+    return str(error) or "timeout"
 
 
 def _fail(call: UpstreamCall, failure: Failure, detail: str) -> None:

@@ -88,7 +88,7 @@ class Node:
     def _add(self, backend: BackendSettings) -> None:
         target = target_of(backend)
         self.targets[target.backend] = target
-        self.pools[target.backend] = UpstreamPool(backend.url, self.settings.upstream)
+        self.pools[target.backend] = UpstreamPool(backend.url, self.settings.upstream, ssl_context=target.tls)
         self.dispatcher.add_backend(
             target.backend, DEFAULT_POOL, unit=Unit.SESSIONS, window=self.settings.control.window_min
         )

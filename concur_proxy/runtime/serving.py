@@ -13,6 +13,7 @@ from fastapi import FastAPI, Response
 
 from concur_proxy.admin import api
 from concur_proxy.config import ServerSettings, Settings
+from concur_proxy.config.tls import server_context
 from concur_proxy.errors import ConcurError
 from concur_proxy.gateway.app import Readiness, create_app
 from concur_proxy.gateway.models import ask_all
@@ -98,6 +99,8 @@ def _server(node: Node) -> Server:
         server_header=False,
         proxy_headers=False,  # who the peer is decides who may manage: no header may change that
     )
+    config.load()
+    config.ssl = server_context(settings)
     return Server(config, node.handler, grace_s=settings.grace_s)
 
 
@@ -141,7 +144,8 @@ def listen(settings: ServerSettings) -> socket.socket:
 
 def _greeting(settings: Settings, listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "http" if settings.server.tls_cert_file is None else "https"
+    url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     engines = ", ".join(backend.url for backend in settings.backends)
     mode = "" if settings.gate.mode == "enforce" else " (observing: nothing is held)"
     return f"concur-proxy listens on {url} in front of {engines}, law {settings.control.law.value}{mode}"

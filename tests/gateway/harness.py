@@ -183,6 +183,7 @@ class Proxy:
     resolve: object = None
     ssl_context: object = None
     limits: ClientLimits = field(default_factory=ClientLimits)
+    serve_tls: object = None
     prefix: str = ""
 
     async def __aenter__(self):
@@ -216,7 +217,7 @@ class Proxy:
         protocol = fast_lane_protocol(self.handler, self.limits)
         self.state = ServerState()
         self.server = await asyncio.get_running_loop().create_server(
-            lambda: protocol(config=config, server_state=self.state, app_state={}), "127.0.0.1", 0
+            lambda: protocol(config=config, server_state=self.state, app_state={}), "127.0.0.1", 0, ssl=self.serve_tls
         )
         self.port = self.server.sockets[0].getsockname()[1]
         return self
@@ -241,8 +242,8 @@ class Proxy:
         self.dispatcher.close()
         await self.server.wait_closed()
 
-    async def client(self):
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+    async def client(self, tls=None):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=tls)
         return Client(reader, writer)
 
     async def ask(self, body=CHAT, **kwargs):

@@ -3,15 +3,13 @@
 import asyncio
 import contextlib
 import socket
-import ssl
-import subprocess
 
 import pytest
 
 from concur_proxy.config import UpstreamSettings
 from concur_proxy.gateway.connection import Failure
 from concur_proxy.gateway.upstream import UpstreamPool
-from tests.gateway.harness import Engine, Proxy, chunked, ok, request, run, until
+from tests.gateway.harness import Engine, chunked, ok, run, until
 
 GET = b"GET / HTTP/1.1\r\nhost: e\r\n\r\n"
 
@@ -394,33 +392,3 @@ def test_ipv6(loop):
         assert (await ask(pool)).body == b'{"ok":true}'
 
     with_pool(test, loop=loop, engine=Engine(host="::1"))
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    where = tmp_path_factory.mktemp("tls")
-    key, cert = str(where / "key.pem"), str(where / "cert.pem")
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, *subject]
-    subprocess.run(command, check=True, capture_output=True)
-    return cert, key
-
-
-def test_tls(certificate, loop):
-    cert, key = certificate
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    server.load_cert_chain(cert, key)
-
-    async def main():
-        async with Engine(ssl=server) as engine:
-            async with Proxy((engine,), ssl_context=ssl.create_default_context(cafile=cert)) as proxy:
-                client = await proxy.client()
-                for _ in range(3):
-                    await client.send(request(b"x" * 300_000))
-                    assert (await client.answer()).body == b'{"ok":true}'
-                await client.close()
-                assert engine.connections == 1
-            async with Proxy((engine,)) as distrustful:
-                assert (await distrustful.ask()).status == 502
-
-    run(main(), loop)

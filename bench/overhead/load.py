@@ -1,0 +1,210 @@
+"""The load: connections that send chat requests, driven by callbacks; what a client costs must not be what is measured.
+
+``closed``: each connection sends its next request when the answer to the last one is complete. ``streams``: the same
+with streams. ``paced``: requests leave at fixed times whatever has been answered, each on a connection that is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import httptools
+
+from bench.overhead import bodies, kernel
+
+STREAM_BYTES = 1024
+"""Body of a request for a stream, and of a paced one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``kind`` is closed, streams or paced. ``pids`` are the processes whose CPU time is wanted."""
+
+    kind: str
+    host: str
+    port: int
+    connections: int
+    seconds: float
+    body_bytes: int = STREAM_BYTES
+    rate: float = 0.0
+    """Requests per second, where paced."""
+    pids: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Result:
+    """``cpu_s`` is the time of the job's processes, ``load_cpu_s`` our own; ``problems``: requests that went wrong."""
+
+    requests: int = 0
+    events: int = 0
+    """Complete events of streams."""
+    reads: int = 0
+    """Pieces in which the streams came: fewer than events where some came together."""
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    load_cpu_s: float = 0.0
+    latencies_s: list[float] = field(default_factory=list)
+    """Of paced requests, in the order in which they ended."""
+    late_s: float = 0.0
+    """The most by which a paced request left later than planned."""
+    problems: dict[str, int] = field(default_factory=dict)
+
+    def fail(self, what: str) -> None:
+        self.problems[what] = self.problems.get(what, 0) + 1
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Connection(asyncio.Protocol):
+    """One connection, one request at a time. ``done`` is called with the connection when an answer is complete."""
+
+    def __init__(self, result: Result, done: Callable[[Connection], None]) -> None:
+        self._result, self._done = result, done
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport
+        self.sent_at = 0.0
+        self.turns = 0
+        self.waiting = False
+        self.lost = False
+        self.request: bodies.Request
+
+    def send(self) -> None:
+        self.waiting = True
+        self.turns += 1
+        self.sent_at = time.perf_counter()
+        request, turn = self.request, self.request.turn(self.turns)
+        if len(request.start) < 1 << 16:
+            self._transport.write(request.start + turn)
+        else:
+            self._transport.write(request.start)
+            self._transport.write(turn)
+
+    def close(self) -> None:
+        self.lost = True
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        transport.set_write_buffer_limits(1 << 24)
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        lost, self.lost = self.lost, True
+        if not lost and self.waiting:
+            self._end("the connection was lost")
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        self._end(None if status == 200 else f"status {status}")
+
+    def _end(self, problem: str | None) -> None:
+        self.waiting = False
+        if problem is None:
+            self._result.requests += 1
+        else:
+            self._result.fail(problem)
+        self._done(self)
+
+
+class StreamConnection(Connection):
+    """Counts events, and notices a stream that has too few."""
+
+    expected = 200
+
+    def __init__(self, result: Result, done: Callable[[Connection], None]) -> None:
+        super().__init__(result, done)
+        self._events = 0
+        self._line_ended = False
+
+    def on_body(self, data: bytes) -> None:
+        self._result.reads += 1
+        self._events += data.count(b"\n\n") + (self._line_ended and data.startswith(b"\n"))
+        self._line_ended = data.endswith(b"\n") and not data.endswith(b"\n\n")
+
+    def on_message_complete(self) -> None:
+        events, self._events = self._events, 0
+        self._result.events += events
+        if self._parser.get_status_code() == 200 and events < self.expected:
+            self._end(f"a stream of {events} events")
+        else:
+            super().on_message_complete()
+
+
+class Run:
+    """Plays one job. ``end`` is set when everything that was sent is answered."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.result = Result()
+        self._end = asyncio.Event()
+        self._until = 0.0
+        self._all_sent = False
+        self._connections: list[Connection] = []
+        self._free: list[Connection] = []
+
+    async def play(self) -> Result:
+        await self._connect()
+        cpu_s, own_cpu_s, started = kernel.cpu_s(self.job.pids), time.process_time(), time.perf_counter()
+        self._until = started + self.job.seconds
+        await (self._paced(started) if self.job.kind == "paced" else self._closed())
+        result = self.result
+        result.wall_s = time.perf_counter() - started
+        result.cpu_s = kernel.cpu_s(self.job.pids) - cpu_s
+        result.load_cpu_s = time.process_time() - own_cpu_s
+        for connection in self._connections:
+            connection.close()
+        return result
+
+    async def _connect(self) -> None:
+        loop, job = asyncio.get_running_loop(), self.job
+        kind = StreamConnection if job.kind == "streams" else Connection
+        for number in range(job.connections):
+            _, connection = await loop.create_connection(lambda: kind(self.result, self._answered), job.host, job.port)
+            connection.request = bodies.request(
+                f"{job.host}:{job.port}", f"agent-{number}", job.body_bytes, stream=job.kind == "streams"
+            )
+            self._connections.append(connection)
+
+    async def _closed(self) -> None:
+        for connection in self._connections:
+            connection.send()
+        await self._end.wait()
+
+    async def _paced(self, started: float) -> None:
+        """Send at fixed times. One for which no connection is free is a problem: so many may be under way."""
+        self._free = list(self._connections)
+        for number in range(int(self.job.seconds * self.job.rate)):
+            at = started + number / self.job.rate
+            while (wait_s := at - time.perf_counter()) > 0:
+                await asyncio.sleep(wait_s)
+            self.result.late_s = max(self.result.late_s, time.perf_counter() - at)
+            if self._free:
+                self._free.pop().send()
+            else:
+                self.result.fail("no connection was free")
+        self._all_sent = True
+        if len(self._free) < len(self._connections):
+            await self._end.wait()
+
+    def _answered(self, connection: Connection) -> None:
+        if self.job.kind == "paced":
+            self.result.latencies_s.append(time.perf_counter() - connection.sent_at)
+            self._free.append(connection)
+            if self._all_sent and len(self._free) == len(self._connections):
+                self._end.set()
+        elif time.perf_counter() < self._until and not connection.lost:
+            connection.send()
+        elif not any(other.waiting for other in self._connections):
+            self._end.set()
+
+
+async def play(job: Job) -> Result:
+    """Play a job; OSError where no connection can be made. Meant for a process that does nothing else."""
+    return await Run(job).play()

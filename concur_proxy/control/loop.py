@@ -54,6 +54,7 @@ class ControlLoop:
         clock: Clock,
         bounds: Bounds,
         on_sleep: Callable[[BackendId, bool], None] = lambda _backend, _asleep: None,
+        on_move: Callable[[BackendId, float, float], None] = lambda _backend, _before, _after: None,
     ) -> None:
         self._gate = gate
         self._make_law = make_law
@@ -61,6 +62,7 @@ class ControlLoop:
         self._clock = clock
         self._bounds = bounds
         self._on_sleep = on_sleep
+        self._on_move = on_move
         self._entries: dict[BackendId, _Entry] = {}
         self._news = asyncio.Event()
 
@@ -147,10 +149,16 @@ class ControlLoop:
                 entry.updated_at = now
                 entry.due_at = now + PATIENCE * self._period_s
                 try:
-                    entry.regulator.update(now=now)
+                    self._update(backend, entry.regulator, now)
                 except Exception:  # noqa: BLE001
                     _log.exception("updating the window of %s failed", backend)
         return min((entry.due_at for entry in self._entries.values()), default=math.inf)
+
+    def _update(self, backend: BackendId, regulator: Regulator, now: float) -> None:
+        before = regulator.verdict.window
+        regulator.update(now=now)
+        if regulator.verdict.window != before:
+            self._on_move(backend, before, regulator.verdict.window)
 
     async def run(self) -> None:
         """Step for ever."""

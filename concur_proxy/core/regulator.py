@@ -164,6 +164,8 @@ class Regulator:
         view = self._gate.view(self.backend)
         keep = old.unit is self._law.unit and math.isfinite(view.window)
         window = view.window if keep else self._first_window(view.typical_footprint_tokens)
+        if old.unit is not self._law.unit:
+            self.verdict = Verdict(window, f"first window in {self._law.unit.value}")
         self._gate.set_unit(self.backend, self._law.unit, window)
 
     def set_bounds(self, bounds: Bounds) -> None:

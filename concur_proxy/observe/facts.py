@@ -18,8 +18,6 @@ class EngineFacts:
     connections_open: int = 0
     connections_idle: int = 0
     connection_retries: int = 0
-    windows: tuple[tuple[float, float], ...] = ()
-    """When its window was updated lately, and to what; oldest first."""
 
 
 @dataclass(frozen=True, slots=True)

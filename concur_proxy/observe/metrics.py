@@ -311,10 +311,12 @@ class Metrics:
         """Count a read of an engine's metrics."""
         self._tallies.scrapes[backend, failed] += 1
 
+    def window_moved(self, backend: BackendId, before: float, after: float) -> None:
+        """Count a change of a window."""
+        self._tallies.moves[backend, "up" if after > before else "down"] += 1
+
     def render(self, facts: ProxyFacts) -> bytes:
         """Return everything in Prometheus' text format."""
-        for backend, engine in facts.engines.items():
-            self._tallies.windows(backend, engine.windows)
         self._facts = facts
         return generate_latest(self._registry)
 

@@ -6,10 +6,8 @@ loop does not need. All keys come from fixed sets and from the operator's backen
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from itertools import accumulate
 
 from concur_proxy.model import BackendId, Outcome, TurnRecord, Usage
@@ -89,7 +87,7 @@ class Spent:
 class Tallies:
     """Everything that is counted as it happens."""
 
-    __slots__ = ("_seen", "evicted", "finished", "moves", "rejected_ids", "requests", "scrapes", "served", "spent")
+    __slots__ = ("evicted", "finished", "moves", "rejected_ids", "requests", "scrapes", "served", "spent")
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[BackendId, str, int, str]] = Counter()
@@ -105,7 +103,6 @@ class Tallies:
         """By backend and whether they failed."""
         self.moves: Counter[tuple[BackendId, str]] = Counter()
         """Changes of windows by backend and direction."""
-        self._seen: dict[BackendId, tuple[float, float]] = {}
 
     def turn(self, turn: TurnLog) -> None:
         """Count an answered request."""
@@ -127,13 +124,3 @@ class Tallies:
         usage, expected = record.usage, record.expected_cached_tokens
         if usage is not None and usage.cached_tokens is not None and expected is not None:
             self.evicted[record.backend] += max(0, expected - usage.cached_tokens)
-
-    def windows(self, backend: BackendId, updates: Iterable[tuple[float, float]]) -> None:
-        """Count the changes among a window's updates (when, to what; oldest first); known ones count once."""
-        for at, window in updates:
-            known_at, known = self._seen.get(backend, (-math.inf, window))
-            if at <= known_at:
-                continue
-            self._seen[backend] = (at, window)
-            if window != known:
-                self.moves[backend, "up" if window > known else "down"] += 1

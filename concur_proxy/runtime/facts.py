@@ -11,8 +11,6 @@ from concur_proxy.observe.facts import EngineFacts, ProxyFacts
 if TYPE_CHECKING:
     from concur_proxy.runtime.node import Node
 
-RECENT_POINTS = 300
-
 
 def gather(node: Node) -> ProxyFacts:
     return ProxyFacts(
@@ -26,11 +24,9 @@ def gather(node: Node) -> ProxyFacts:
 
 def _engine(node: Node, backend: BackendId) -> EngineFacts:
     pool = node.pools[backend]
-    points = node.loop.history(backend)[-RECENT_POINTS:]
     return EngineFacts(
         signals=node.loop.signals(backend) or Signals(age_s=math.inf),
         connections_open=pool.open_connections,
         connections_idle=pool.idle_connections,
         connection_retries=pool.retries,
-        windows=tuple((point.at, point.window) for point in points),
     )

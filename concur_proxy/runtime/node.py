@@ -69,6 +69,7 @@ class Node:
             clock=self.clock,
             bounds=policy.window_bounds(settings.control),
             on_sleep=lambda backend, asleep: self.health.sleeping(backend, asleep=asleep),
+            on_move=self.metrics.window_moved,
         )
         self.scraper = Scraper(
             self._fetch,

@@ -14,7 +14,7 @@ from concur_proxy.core.regulator import Bounds
 from concur_proxy.engines.base import EngineSample
 from concur_proxy.model import BackendEvent, BackendId, Outcome, SessionKey, TurnRecord
 from tests.control.engines import FakeEngine, Page, eventually, metrics
-from tests.control.gates import FakeGate, StepLaw
+from tests.control.gates import FakeGate, StepLaw, TokenLaw
 
 A, B = BackendId("a"), BackendId("b")
 
@@ -203,6 +203,27 @@ def test_bounds_change_at_once_for_all_or_by_what_is_there():
     stand.loop.set_bounds(Bounds(1, 4))
     stand.step(0.75)
     assert (stand.gate.window[A], stand.gate.window[B]) == (4, 4)
+
+
+def test_each_change_of_a_window_is_told_when_it_comes():
+    moves = []
+    stand = Stand("a", bounds=Bounds(1, 12), on_move=lambda *move: moves.append(move))
+    for now in (0.0, 2.0, 4.0, 6.0):
+        stand.step(now)
+    assert moves == [(A, 10, 11), (A, 11, 12)]
+    stand.loop.set_bounds(Bounds(1, 5))
+    stand.step(8.0)
+    assert moves[2:] == [(A, 12, 5)]
+
+
+def test_another_unit_is_no_change_of_the_window():
+    moves = []
+    stand = Stand("a", on_move=lambda *move: moves.append(move))
+    stand.step(0.0)
+    stand.loop.set_law(partial(TokenLaw, start=5000.0, step=0.0))
+    stand.step(2.0)
+    assert stand.gate.window[A] == 5000
+    assert moves == [(A, 10, 11)]
 
 
 def test_a_window_by_hand_for_one_or_all():

@@ -119,8 +119,8 @@ def test_every_metric_has_samples_once_everything_has_happened():
     metrics.turn(TURN)
     metrics.record(RECORD)
     metrics.scraped(GPU, failed=True)
-    busy = replace(ENGINE, windows=((1.0, 10.0), (2.0, 12.0)))
-    assert ours(samples(metrics, replace(FACTS, engines={GPU: busy}))) == set(NAMES)
+    metrics.window_moved(GPU, 10.0, 12.0)
+    assert ours(samples(metrics)) == set(NAMES)
 
 
 def test_facts_are_shown_as_they_are():
@@ -257,12 +257,12 @@ def test_scrapes_are_counted_by_result():
     assert found["concur_scrapes_total", GPU, "ok"] == 1
 
 
-def test_each_change_of_a_window_counts_once_however_often_it_is_read():
+def test_changes_of_a_window_are_counted_by_direction():
     metrics = Metrics()
-    updates = [(1.0, 8.0), (2.0, 8.0), (3.0, 10.0), (4.0, 5.0), (5.0, 6.0)]
-    for length in (0, 3, 3, 5, 5):
-        facts = replace(FACTS, engines={GPU: replace(ENGINE, windows=tuple(updates[:length]))})
-        found = samples(metrics, facts)
+    for before, after in ((8.0, 10.0), (10.0, 5.0), (5.0, 6.0)):
+        metrics.window_moved(GPU, before, after)
+    for _ in range(2):
+        found = samples(metrics)
     assert found["concur_window_changes_total", GPU, "up"] == 2
     assert found["concur_window_changes_total", GPU, "down"] == 1
 

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from concur_proxy.gateway.upstream import UpstreamCall, UpstreamPool
 
 END_OF_HEAD = b"\r\n\r\n"
+LINE_ENDS = b"\r\n"
+CONTROLS = bytes({*range(32), 127} - {9})
+VERSIONS = frozenset({"1.0", "1.1"})
 MAX_HEAD_BYTES = 256 << 10
+MAX_BARE_BYTES = 256 << 10
+"""Of chunk framing or trailers without any body in between."""
 
 
 class Failure(enum.Enum):
@@ -51,6 +56,7 @@ class UpstreamConnection(asyncio.Protocol):
     """Belongs to a pool; serves one call at a time."""
 
     __slots__ = (
+        "_bare_bytes",
         "_complete",
         "_fresh_head",
         "_head_bytes",
@@ -97,6 +103,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._tail = b""
         self._heads_seen = 0
         self._head_bytes = 0
+        self._bare_bytes = 0
 
     # the pool's side
 
@@ -161,19 +168,27 @@ class UpstreamConnection(asyncio.Protocol):
         if not self._head_bytes:
             self._unwatch()
             self._watch(self._pool.settings.idle_timeout_s)
-            if not data.startswith(b"H"):
-                return None
         self._head_bytes += len(data)
         seen, known = self._heads_seen, self._tail + data
         if not self._feed(data):
             return None
-        if self.head is None:
-            self._tail = known[-3:]
-            return b"" if self._head_bytes < MAX_HEAD_BYTES else None
-        start = 0
-        for _ in range(self._heads_seen - seen):
-            start = known.index(END_OF_HEAD, start) + len(END_OF_HEAD)
-        return known[start:]
+        start = self._end_of_heads(known, self._heads_seen - seen)
+        whole = self.head is not None
+        size = self._head_bytes - (len(known) - start if whole else 0)
+        if start < 0 or size > MAX_HEAD_BYTES:
+            return None
+        self._tail = b"" if whole else known[max(start, len(known) - 3) :]
+        return known[start:] if whole else b""
+
+    def _end_of_heads(self, known: bytes, count: int) -> int:
+        """Return where the last one ends; -1 where blank lines stand before one, which the parser passes over."""
+        start, fresh = 0, not self._tail
+        for _ in range(count):
+            if fresh and not known.startswith(b"H", start):
+                return -1
+            start, fresh = known.index(END_OF_HEAD, start) + len(END_OF_HEAD), True
+        begun = self.head is None and fresh and len(known) > start
+        return -1 if begun and not known.startswith(b"H", start) else start
 
     def _feed(self, data: bytes) -> bool:
         """Run the parser; False where the data breaks an unfinished message."""
@@ -189,9 +204,12 @@ class UpstreamConnection(asyncio.Protocol):
         sink = call.sink
         pieces, trailers, end = self._pieces, self.headers, self._complete
         fresh, self._fresh_head = self._fresh_head, False
-        if end and self._surplus and head.framing is Framing.CHUNKED:
-            self._fail(Failure.PROTOCOL, "the engine sent more than one response")
-            return
+        if head.framing is Framing.CHUNKED:
+            if (fault := self._fault_at_end(trailers) if end else self._fault_between(raw, pieces)) is not None:
+                self._fail(Failure.PROTOCOL, fault)
+                return
+            if end:
+                raw = self._up_to_the_end(raw)
         if fresh:
             sink.on_head(head)
             if self.call is not call:
@@ -199,6 +217,32 @@ class UpstreamConnection(asyncio.Protocol):
         if end:
             self._release(call)
         sink.on_data(raw, pieces, end=end, trailers=trailers)
+
+    def _fault_between(self, raw: bytes, pieces: list[bytes]) -> str | None:
+        self._tail = raw[-4:] if len(raw) > 3 else (self._tail + raw)[-4:]
+        if pieces:
+            self._bare_bytes = 0
+            return None
+        self._bare_bytes += len(raw)
+        return "the engine sent chunk framing without end" if self._bare_bytes > MAX_BARE_BYTES else None
+
+    def _fault_at_end(self, trailers: HeaderList) -> str | None:
+        """Name what must not reach a client, to whom chunks and trailers go as they come."""
+        if self._surplus:
+            return "the engine sent more than one response"
+        unfit = any(not NAMES[name].returned for name, _ in trailers)
+        return "the engine sent a trailer that is for headers only" if unfit else None
+
+    def _up_to_the_end(self, raw: bytes) -> bytes:
+        """Cut off blank lines behind the last chunk, which the parser passes over."""
+        if raw.endswith(END_OF_HEAD) and raw[-5:-4] not in (b"", b"\r", b"\n"):
+            return raw
+        known = self._tail + raw
+        stray = len(known) - len(known.rstrip(LINE_ENDS)) - len(END_OF_HEAD)
+        if stray > 0:
+            self._surplus = True
+            return raw[:-stray]
+        return raw
 
     def eof_received(self) -> None:
         if self.call is not None and self.head is not None and self.head.framing is Framing.CLOSE:
@@ -285,6 +329,8 @@ class UpstreamConnection(asyncio.Protocol):
             return
         self._heads_seen += 1
         status = self._parser.get_status_code()
+        if status < 100 or self._parser.get_http_version() not in VERSIONS or not is_clean(self._reason):
+            raise ValueError(status)
         values = {NAMES[name].lower: value for name, value in self.headers}
         head = ResponseHead(status, self._reason, self.headers, values, self._framing(status, values))
         self.headers = []
@@ -311,6 +357,12 @@ class UpstreamConnection(asyncio.Protocol):
         coding = values.get(b"transfer-encoding")
         if coding is None:
             return Framing.LENGTH if b"content-length" in values else Framing.CLOSE
-        if coding.strip().lower() != b"chunked":
+        codings = sum(NAMES[name].lower == b"transfer-encoding" for name, _ in self.headers)
+        if codings > 1 or coding.strip().lower() != b"chunked":
             raise ValueError(coding)
         return Framing.CHUNKED
+
+
+def is_clean(reason: bytes) -> bool:
+    """Tell whether a reason phrase can stand in a status line: the parser lets anything but a line's end pass."""
+    return reason == b"OK" or reason.translate(None, CONTROLS) == reason

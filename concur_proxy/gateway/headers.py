@@ -29,6 +29,8 @@ HOP_BY_HOP = frozenset(
 REQUEST_DROPPED = HOP_BY_HOP | {b"trailer", b"http2-settings", b"content-length", b"host", b"expect"}
 FORWARDED = frozenset({b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
 OURS = b"x-concur-"
+ESSENTIAL = frozenset({b"content-length", b"transfer-encoding", b"host"})
+"""What ``Connection`` cannot take away: without it a message would end elsewhere."""
 MAX_SPELLINGS = 4096
 PLAIN_CONNECTION = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
 
@@ -119,7 +121,7 @@ def nominated(headers: HeaderList) -> set[bytes]:
     for name, value in headers:
         if NAMES[name].lower == b"connection" and value not in PLAIN_CONNECTION:
             names.update(token.strip().lower() for token in value.split(b","))
-    return names
+    return names - ESSENTIAL
 
 
 def request_lines(headers: HeaderList, known: dict[str, str], origin: Origin, *, identity_only: bool) -> Parts:

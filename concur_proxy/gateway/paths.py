@@ -106,7 +106,7 @@ def is_development(path: bytes) -> bool:
 
 def is_plain(path: bytes) -> bool:
     """Tell whether every reader sees the same segments: nothing to normalise, nothing left to decode."""
-    odd = b"//" in path or b"\\" in path or b"%" in path or b";" in path
+    odd = b"//" in path or b"\\" in path or b"%" in path or b";" in path or b"#" in path
     return not odd and not any(segment in (b".", b"..") for segment in path.split(b"/"))
 
 

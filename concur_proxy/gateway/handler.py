@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from concur_proxy.core import identity as sessions
 from concur_proxy.gateway.dispatch import Dispatcher, ignore
 from concur_proxy.gateway.exchange import Exchange
+from concur_proxy.gateway.observer import TurnObserver
 from concur_proxy.gateway.paths import Routes
 from concur_proxy.gateway.responses import ResponseOrigins
 from concur_proxy.gateway.turn import Turn
@@ -58,6 +59,7 @@ class Handler:
         on_turn: Callable[[TurnLog], None] = ignore,
         on_overloaded: Callable[[BackendId], None] = ignore,
         on_lost: Callable[[BackendId], None] = ignore,
+        observer: TurnObserver | None = None,
     ) -> None:
         self.settings = settings or HandlerSettings()
         self.dispatcher = dispatcher
@@ -68,6 +70,7 @@ class Handler:
         """An engine answered that it is full; told once per answer."""
         self.on_lost = on_lost
         """A connection to an engine failed before any byte of an answer."""
+        self.observer = observer
         self.routes = Routes(self.settings.extra_paths)
         self.origins = ResponseOrigins()
         self.lineage = lineage_of(self.settings.lineage_bytes)

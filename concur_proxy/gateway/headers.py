@@ -112,7 +112,11 @@ class Origin:
     peer: bytes
     scheme: bytes
     request_id: bytes
-    traceparent: bytes
+    traceparent: bytes = b""
+    """In place of what the client sent; empty: just that.
+
+    None is made up where nobody traces here: engines that sample by a ratio would have to obey its flag, and trace all.
+    """
 
 
 def nominated(headers: HeaderList) -> set[bytes]:
@@ -129,7 +133,9 @@ def request_lines(headers: HeaderList, known: dict[str, str], origin: Origin, *,
 
     ``identity_only``: the answer must come uncompressed, because an event has to be taken out of it.
     """
-    dropped = nominated(headers) if "connection" in known else ()
+    dropped = nominated(headers) if "connection" in known else None
+    if origin.traceparent:
+        dropped = {b"traceparent", *(dropped or ())}
     parts: Parts = []
     hop: dict[bytes, bytes] = {}
     for raw, value in headers:
@@ -146,7 +152,7 @@ def request_lines(headers: HeaderList, known: dict[str, str], origin: Origin, *,
     parts.append(b"x-forwarded-for: %b\r\nx-forwarded-proto: %b\r\nx-forwarded-host: %b\r\n" % (chain, scheme, host))
     if "x-request-id" not in known:
         parts += (b"x-request-id: ", origin.request_id, b"\r\n")
-    if "traceparent" not in known:
+    if origin.traceparent:
         parts += (b"traceparent: ", origin.traceparent, b"\r\n")
     return parts
 

@@ -29,13 +29,11 @@ def body_facts(body: bytes, headers: Mapping[str, str]) -> BodyFacts:
 
 
 def origin(headers: Mapping[str, str], peer: bytes, scheme: bytes) -> Origin:
-    """Return where a request comes from, with ids made where it brings none."""
-    span = f"{next(_counter):016x}"
-    trace = _process + span
+    """Return where a request comes from, with an id made where it brings none."""
     told = headers.get("x-request-id")
     usable = told and len(told) <= MAX_REQUEST_ID and told.isascii() and told.isprintable()
-    request_id = told if told and usable else trace
-    return Origin(peer, scheme, request_id.encode(), f"00-{trace}-{span}-01".encode())
+    request_id = told if told and usable else f"{_process}{next(_counter):016x}"
+    return Origin(peer, scheme, request_id.encode())
 
 
 def turn_facts(

@@ -24,6 +24,7 @@ from concur_proxy.gateway.body import NOTHING, with_usage_requested
 from concur_proxy.gateway.connection import Failure
 from concur_proxy.gateway.exchange import Exchange
 from concur_proxy.gateway.headers import ResponseHead, request_lines
+from concur_proxy.gateway.observer import Ingress, TurnObserver, TurnTrace
 from concur_proxy.gateway.outcomes import FAILURES, OVERLOADED, failure_error, header_value, outcome_of, pause_of
 from concur_proxy.gateway.paths import Kind, Route
 from concur_proxy.gateway.relay import Parked, Relay
@@ -71,6 +72,7 @@ class Turn:
         "_tenant",
         "_ticket",
         "_told",
+        "_trace",
         "_tries",
         "_wants_event",
     )
@@ -94,6 +96,7 @@ class Turn:
         self._call: UpstreamCall | None = None
         self._relay: Relay | None = None
         self._lost = NOWHERE
+        self._trace: TurnTrace | None = None
         self._tries = 0
         self._wants_event = False
 
@@ -101,6 +104,8 @@ class Turn:
 
     def start(self) -> None:
         exchange, handler = self._exchange, self._handler
+        if handler.observer is not None:
+            self._observe(handler.observer)
         if exchange.error is not None:
             self._reply(exchange.error)
             return
@@ -118,6 +123,12 @@ class Turn:
             self._arrive(self._pool)
         else:
             self._place(self._pool)
+
+    def _observe(self, observer: TurnObserver) -> None:
+        request_id, headers = self._origin.request_id.decode(), self._exchange.lowered
+        self._trace = observer.begin(Ingress(self._arrived_at, request_id, self._route.kind.value, headers))
+        if self._trace is not None:
+            self._origin.traceparent = self._trace.traceparent
 
     def _identify(self) -> None:
         exchange, handler = self._exchange, self._handler
@@ -152,6 +163,11 @@ class Turn:
         exchange = self._exchange
         facts = ingress.turn_facts(pool, self._identity, exchange.body, self._told, exchange.lowered, self._tenant)
         self._ticket = self._handler.dispatcher.arrive(facts, self, avoid=self._elsewhere(pool))
+        if self._trace is not None and self._is_held():
+            self._trace.held(self._arrived_at)
+
+    def _is_held(self) -> bool:
+        return self._lease is None and self in self._handler.turns
 
     def _place(self, pool: PoolId) -> None:
         avoid = self._elsewhere(pool) | self._lost
@@ -179,6 +195,8 @@ class Turn:
         self._ticket = admitted.ticket
         self._lease = admitted.lease
         self._admitted_at = admitted.lease.admitted_at
+        if self._trace is not None:
+            self._trace.admitted(self._admitted_at, admitted.lease.backend)
         try:
             self._send(admitted.lease.backend)
         except Exception:
@@ -202,11 +220,15 @@ class Turn:
         lines = request_lines(exchange.headers, exchange.lowered, self._origin, identity_only=self._wants_event)
         length = len(body) if body or exchange.method in (b"POST", b"PUT", b"PATCH") else None
         head = pool.request_head(exchange.method, exchange.target, lines, length)
+        if self._trace is not None:
+            self._trace.sent(self._handler.dispatcher.clock(), backend)
         self._relay = Relay(exchange, self, self._handler.dispatcher.clock, strip=self._wants_event)
         self._call = pool.send(head, body, self._relay, head_only=exchange.head_only)
 
     def wants_parked(self, head: ResponseHead) -> bool:
         """An engine that is full may answer better later, as long as the client has seen nothing."""
+        if self._trace is not None:
+            self._trace.first_byte(self._handler.dispatcher.clock(), head.status)
         if self._exchange.write_paused and self._call is not None:
             self._call.pause()
         if head.status not in OVERLOADED or self._backend is None:
@@ -226,6 +248,8 @@ class Turn:
         """Back among the held, the place in line kept."""
         assert self._ticket is not None
         self._lease = self._backend = self._call = self._relay = None
+        if self._trace is not None:
+            self._trace.held(self._handler.dispatcher.clock())
         self._handler.dispatcher.requeue(lease, self._ticket, self, not_before=not_before, avoid=self._lost)
 
     def extra_lines(self, head: ResponseHead) -> list[bytes]:
@@ -364,25 +388,26 @@ class Turn:
             handler.dispatcher.finish(lease, outcome, spent, finish_reason=reason, first_token_at=first_token_at)
         elif backend is not None:
             handler.dispatcher.unplace(backend)
-        exchange = self._exchange
-        handler.on_turn(
-            TurnLog(
-                request_id=self._origin.request_id.decode(),
-                method=exchange.method.decode("latin-1"),
-                path=exchange.path.decode("latin-1"),
-                kind=self._route.kind.value,
-                status=status,
-                outcome=word or outcome.value,
-                total_s=handler.dispatcher.clock() - self._arrived_at,
-                session=session,
-                rule=self._identity.rule,
-                session_rejected=self._identity.rejected,
-                backend=backend,
-                queued_s=queued,
-                first_token_s=None if first_token_at is None else first_token_at - self._arrived_at,
-                usage=spent,
-            )
+        exchange, now = self._exchange, handler.dispatcher.clock()
+        told = TurnLog(
+            request_id=self._origin.request_id.decode(),
+            method=exchange.method.decode("latin-1"),
+            path=exchange.path.decode("latin-1"),
+            kind=self._route.kind.value,
+            status=status,
+            outcome=word or outcome.value,
+            total_s=now - self._arrived_at,
+            session=session,
+            rule=self._identity.rule,
+            session_rejected=self._identity.rejected,
+            backend=backend,
+            queued_s=queued,
+            first_token_s=None if first_token_at is None else first_token_at - self._arrived_at,
+            usage=spent,
         )
+        handler.on_turn(told)
+        if self._trace is not None:
+            self._trace.ended(now, told)
 
     def _session(self) -> SessionKey | None:
         return self._lease.session if self._lease is not None else self._identity.session

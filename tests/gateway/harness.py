@@ -184,6 +184,7 @@ class Proxy:
     ssl_context: object = None
     limits: ClientLimits = field(default_factory=ClientLimits)
     serve_tls: object = None
+    observer: object = None
     prefix: str = ""
 
     async def __aenter__(self):
@@ -201,6 +202,7 @@ class Proxy:
             on_turn=self.turns.append,
             on_overloaded=self.overloaded.append,
             on_lost=self.lost.append,
+            observer=self.observer,
         )
         app = create_app(
             models=lambda headers: ask_all(self.pools, headers),

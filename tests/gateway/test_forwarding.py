@@ -71,7 +71,7 @@ def test_request_headers_are_kept_but_for_this_hop():
         b"TE: trailers\r\nProxy-Authorization: secret\r\nX-Concur-Backend: forged\r\nAccept-Encoding: br\r\n"
     )
     _, (seen,) = through(None, request(headers=headers))
-    ours = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"x-request-id", b"traceparent", b"host")
+    ours = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"x-request-id", b"host")
     rest = [pair for pair in seen.headers if pair[0] not in (*ours, b"content-length")]
     assert rest == [
         (b"Authorization", b"Bearer k"),
@@ -87,8 +87,13 @@ def test_the_engine_hears_where_a_request_comes_from():
     assert seen.values(b"x-forwarded-for") == [b"127.0.0.1"]
     assert seen.values(b"x-forwarded-proto") == [b"http"]
     assert seen.values(b"x-forwarded-host") == [b"proxy.test"]
-    (trace,) = seen.values(b"traceparent")
-    assert [len(part) for part in trace.split(b"-")] == [2, 32, 16, 2]
+    assert len(seen.values(b"x-request-id")[0]) == 32
+
+
+def test_no_trace_is_made_up_where_nobody_traces():
+    """Its flag would have the engine trace every request, whatever ratio it samples by."""
+    _, (seen,) = through(None, request())
+    assert seen.values(b"traceparent") == []
 
 
 def test_what_earlier_proxies_said_is_kept():

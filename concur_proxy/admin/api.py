@@ -62,15 +62,15 @@ def _add_management(router: APIRouter, port: AdminPort, guard: Guard) -> None:
 
     @managed.get("/concur/config")
     async def config() -> dict[str, Any]:
-        """What may change while the proxy runs, as it is now."""
-        return changeable(port.settings())
+        """What may change while the proxy runs, as it is now; without a bound in which engines differ by a share."""
+        return changeable(port.settings(), port.bounds())
 
     @managed.patch("/concur/config", openapi_extra=_body(change_schema()))
     @managed.post("/concur/config", openapi_extra=_body(change_schema()))
     async def change(request: Request) -> dict[str, Any]:
         """Change what is named, until the next start; bounds of the window also take a share such as "50%"."""
         port.change(read_change(await _json(request), port.settings()))
-        return changeable(port.settings())
+        return changeable(port.settings(), port.bounds())
 
     router.include_router(managed)
 

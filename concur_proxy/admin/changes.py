@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -48,10 +48,19 @@ class Change:
     shares: Mapping[str, float] = field(default_factory=dict)
 
 
-def changeable(settings: Settings) -> dict[str, Any]:
-    """Return what may change, with its values now."""
+def changeable(settings: Settings, in_force: Iterable[tuple[float, float]] = ()) -> dict[str, Any]:
+    """Return what may change, with its values now; what is returned can be sent back, and changes nothing then.
+
+    ``in_force``: minimum and maximum of each backend's window, which are in no setting where shares have led to them.
+    A bound that backends differ in is left out.
+    """
     control, gate = settings.control.model_dump(mode="json"), settings.gate.model_dump(mode="json")
-    return {name: control[name] for name in CONTROL} | {name: gate[name] for name in GATE}
+    shown = {name: control[name] for name in CONTROL} | {name: gate[name] for name in GATE}
+    for name, values in zip(BOUNDS, zip(*in_force, strict=True), strict=False):
+        shown[name] = values[0] if math.isfinite(values[0]) else None
+        if len(set(values)) > 1:
+            del shown[name]
+    return shown
 
 
 def read_change(body: Any, now: Settings) -> Change:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from concur_proxy.admin.changes import Change
@@ -24,9 +25,14 @@ class AdminPort(Protocol):
         """Return the settings in force."""
         ...
 
+    def bounds(self) -> Sequence[tuple[float, float]]:
+        """Return minimum and maximum in force of each backend's window."""
+        ...
+
     def change(self, change: Change) -> None:
         """Put ``change.settings`` in force, for what ``change.names`` has.
 
-        Where a bound of the window is named, each backend gets ``changes.bounds`` of its view; others keep theirs.
+        Where a bound of the window is named, each backend gets ``changes.bounds`` of its view; others keep theirs,
+        unless the law counts in another unit from now on.
         """
         ...

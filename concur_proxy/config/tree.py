@@ -261,6 +261,10 @@ class GradientSettings(Section):
     period_s: Seconds = Field(1.0, gt=0, description="Time between two steps.")
 
 
+LEAST_TOKENS = 1024
+"""The smallest window in tokens that an upper bound may leave."""
+
+
 class ControlSettings(Section):
     law: LawName = Field(LawName.AIMD, description="The control law that moves the window.")
     scrape_interval_s: float = Field(1.0, ge=0.05, le=60, description="Time between two reads of an engine's metrics.")
@@ -275,6 +279,15 @@ class ControlSettings(Section):
     pid: PidSettings = Field(default=PidSettings(), description="Parameters of the law `pid`.")
     footprint: FootprintSettings = Field(default=FootprintSettings(), description="Parameters of the law `footprint`.")
     gradient: GradientSettings = Field(default=GradientSettings(), description="Parameters of the law `gradient`.")
+
+    @model_validator(mode="after")
+    def _bounds_in_the_laws_unit(self) -> Self:
+        """A bound in sessions would strangle a law that counts tokens: no session fits a window of 64 of them."""
+        if self.law is LawName.FOOTPRINT and self.window_max is not None and self.window_max < LEAST_TOKENS:
+            raise ValueError(
+                f"window_max = {self.window_max:g} is in tokens with the law footprint: must be {LEAST_TOKENS} or more"
+            )
+        return self
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> Self:

@@ -119,9 +119,16 @@ class Operations:
             node.dispatcher.end_session(key)
         return len(keys)
 
+    def bounds(self) -> list[tuple[float, float]]:
+        books = self._node.gate.snapshot(now=self._node.clock())
+        return [(backend.minimum, backend.maximum) for backend in books.backends.values()]
+
     def change(self, change: changes.Change) -> None:
         """Put a checked change in force."""
-        node = self._node
+        node, now = self._node, self._node.settings.control
+        if policy.unit(change.settings.control) is not policy.unit(now):
+            # Bounds that shares have led to are in the unit of the law before.
+            node.loop.set_bounds(policy.window_bounds(change.settings.control))
         if change.names & LAW_NAMES:
             node.loop.set_law(policy.law_maker(change.settings.control))
         if change.names & BOUND_NAMES:

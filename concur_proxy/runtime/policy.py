@@ -12,6 +12,7 @@ from concur_proxy.core.regulator import Bounds, MakeLaw
 from concur_proxy.gateway.handler import HandlerSettings
 from concur_proxy.gateway.limits import ClientLimits
 from concur_proxy.windows import build_law
+from concur_proxy.windows.base import Unit
 
 
 def gate_policy(settings: GateSettings) -> GatePolicy:
@@ -29,6 +30,12 @@ def law_maker(settings: ControlSettings) -> MakeLaw:
         stale_after_s=settings.stale_after_s,
         decay_after_s=settings.decay_after_s,
     )
+
+
+def unit(settings: ControlSettings) -> Unit:
+    """Return what the window counts under the law that the settings name."""
+    bounds = window_bounds(settings)
+    return law_maker(settings)(minimum=bounds.minimum, maximum=bounds.maximum).unit
 
 
 def window_bounds(settings: ControlSettings) -> Bounds:

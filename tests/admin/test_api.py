@@ -47,6 +47,7 @@ class Proxy:
     known: set[tuple[str, str]] = field(default_factory=set)
     now: Settings = field(default_factory=Settings)
     changes: list[Change] = field(default_factory=list)
+    in_force: list[tuple[float, float]] = field(default_factory=lambda: [(1, math.inf)])
 
     def status(self) -> StatusReport:
         return StatusReport(
@@ -75,6 +76,9 @@ class Proxy:
 
     def settings(self) -> Settings:
         return self.now
+
+    def bounds(self) -> list[tuple[float, float]]:
+        return self.in_force
 
     def change(self, change: Change) -> None:
         self.changes.append(change)

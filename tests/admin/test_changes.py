@@ -41,6 +41,26 @@ def test_what_is_shown_can_be_sent_back():
     assert read_change(changeable(NOW), NOW).settings == NOW
 
 
+def test_bounds_are_shown_as_they_are_in_force():
+    assert changeable(NOW)["window_max"] is None
+    shown = changeable(NOW, [(2, 20.0), (2, 20.0)])
+    assert (shown["window_min"], shown["window_max"]) == (2, 20)
+    assert changeable(NOW, [(2, math.inf)])["window_max"] is None
+
+
+def test_a_bound_in_which_backends_differ_is_left_out():
+    shown = changeable(NOW, [(2, 20.0), (2, 7.0)])
+    assert "window_max" not in shown
+    assert shown["window_min"] == 2
+
+
+@given(st.lists(st.tuples(st.floats(1, 10), st.floats(10, 100) | st.just(math.inf)), max_size=3))
+def test_what_is_shown_changes_no_bound_when_it_is_sent_back(in_force):
+    change = read_change(changeable(NOW, in_force), NOW)
+    for minimum, maximum in in_force:
+        assert bounds(change, view(40, minimum=minimum, maximum=maximum)) == (minimum, maximum)
+
+
 def test_what_is_named_changes_and_the_rest_stays():
     change = read_change({"law": "fixed", "fixed": {"window": 7}, "aimd": {"beta": 0.7}, "max_wait_s": 60}, NOW)
     settings = change.settings
@@ -79,6 +99,7 @@ def test_null_takes_the_upper_bound_away():
         ({"aimd": {"bta": 0.5}}, "aimd.bta: unknown key; did you mean beta?"),
         ({"aimd": 0.5}, "aimd: must be a mapping of alpha"),
         ({"window_max": 1}, "window_min = 2 must not be above window_max = 1"),
+        ({"law": "footprint", "window_max": 64}, "window_max = 64 is in tokens with the law footprint"),
         ({"lease_min_s": 700}, "lease_min_s = 700 must not be above lease_max_s = 600"),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from concur_proxy.config import LawName
 from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.clients.stack import ProxyProcess
 from tests.rig.engine import free_port
@@ -75,11 +76,36 @@ def test_the_law_changes_while_sessions_live(engine: str) -> None:
         assert status(proxy.url)["sessions"]["idle"] == 1
 
 
+def test_every_law_can_be_switched_to_and_no_session_is_lost(engine: str) -> None:
+    with ProxyProcess([engine]) as proxy:
+        ask(proxy.url, "a")
+        for law in LawName:
+            change(proxy.url, law=law.value)
+            (backend,) = status(proxy.url)["backends"]
+            assert backend["law"]["name"] == law.value
+            assert backend["unit"] == backend["law"]["unit"]
+            assert backend["active"] == 1
+            assert ask(proxy.url, "a").status_code == 200
+        assert status(proxy.url)["sessions"]["idle"] == 1
+
+
 def test_a_share_of_the_window_as_its_upper_bound(engine: str) -> None:
     with ProxyProcess([engine], flags=["--window", "8"]) as proxy:
-        change(proxy.url, window_max="50%")
+        assert change(proxy.url, window_max="50%")["window_max"] == 4
         backend = wait_for(lambda: next((b for b in status(proxy.url)["backends"] if b["window"] == 4), None))
         assert backend["window_max"] == 4
+        shown = httpx.get(f"{proxy.url}/concur/config").json()
+        assert change(proxy.url, **shown) == shown
+        assert status(proxy.url)["backends"][0]["window_max"] == 4
+
+
+def test_a_share_of_sessions_is_no_bound_of_tokens(engine: str) -> None:
+    with ProxyProcess([engine], flags=["--window", "8"]) as proxy:
+        change(proxy.url, window_max="50%")
+        assert change(proxy.url, law="footprint")["window_max"] is None
+        capacity = wait_for(lambda: status(proxy.url)["backends"][0]["capacity_tokens"])
+        wait_for(lambda: status(proxy.url)["backends"][0]["window"] == pytest.approx(0.95 * capacity))
+        assert change(proxy.url, law="fixed", window_max="50%")["window_max"] == 4
 
 
 def test_connections_beyond_the_limit_are_refused(engine: str) -> None:

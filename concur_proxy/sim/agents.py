@@ -139,6 +139,9 @@ class Agent:
             is_retry=self._tries > 0,
             body_digest=self._number * 100_003 + self._index,
             prefix_key=prefix or None,
+            tenant=self.plan.part.tenant,
+            urgency=self.plan.part.urgency,
+            deadline_s=self.plan.part.deadline_s,
         )
 
     @property

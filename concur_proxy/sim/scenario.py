@@ -131,6 +131,12 @@ class AgentsPart(Part):
     """When one of them ends another begins."""
     goodbye: bool = True
     """The last turn says that it is the last; else the proxy learns it from silence."""
+    tenant: str = ""
+    """Whose share of the engines they take."""
+    urgency: int = 0
+    """Of their turns; higher goes first."""
+    deadline_s: float | None = Field(None, gt=0)
+    """Within which they want each answer."""
     prefix_tokens: int = Field(0, ge=0)
     """System prompt and tools that all of them share; recorded sessions have their own."""
     turns: Quantity = quantity(20)

@@ -83,15 +83,20 @@ class Model:
         return self.share / (prefill + decode + turn.output * costs.step_s / running)
 
     def at(self, running: float) -> Point:
-        """Return what comes of ``running`` turns at a time."""
+        """Return what comes of ``running`` turns at a time; those that do not fit wait in the engine."""
+        running = min(running, self.fit)
         room = self.capacity - running * self.traffic.footprint
         hit_rate = self._hit_rate(running, room) if room > 0 else 0.0
         return Point(running, self.rate(running, hit_rate), hit_rate)
 
     def best(self, most: float = MOST_RUNNING) -> Point:
-        """Return the point with the highest turn rate; not more running than fit or ``most``."""
-        fit = self.capacity / max(self.traffic.footprint, 1.0)
-        return _highest(self.at, 1.0, max(1.0, min(fit, most)))
+        """Return the point with the highest turn rate; not more running than ``most``."""
+        return _highest(self.at, 1.0, min(self.fit, most))
+
+    @property
+    def fit(self) -> float:
+        """How many can run at a time; one can always."""
+        return max(1.0, self.capacity / max(self.traffic.footprint, 1.0))
 
     def _hit_rate(self, running: float, room: float) -> float:
         reached, away = self.curve.reached, self.curve.away

@@ -305,3 +305,71 @@ def bench(
     )
     comparison = run_compare(workload.scripts(), options, Console(), json_file=json_file)
     raise typer.Exit(1 if any(report.errors for runs in comparison.reports.values() for report in runs) else 0)
+
+
+@app.command()
+def simulate(
+    scenarios: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SCENARIO...", help="Names (see --list) or YAML files.", show_default=False),
+    ] = None,
+    laws: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,C",
+            help="Laws to compare: names, fixed:20, requests:8 (a cap on requests in flight); /eager, /lazy or the "
+            "name of an order behind one. Default: unlimited and the law that serve uses.",
+            show_default=False,
+        ),
+    ] = None,
+    sweep: Annotated[
+        str | None, typer.Option(metavar="fixed", help="Try all fixed windows, too, and compare with the best.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="First seed.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds; the table has their means.")] = 1,
+    pause: Annotated[str | None, typer.Option(metavar="WAY", help="lazy or eager. Default: the scenario's.")] = None,
+    order: Annotated[str | None, typer.Option(metavar="NAME", help="Who goes next among held turns.")] = None,
+    traces: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Recorded sessions instead of the package's own.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw windows, usage, hit rates and throughput over time.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once. Default: the number of cores.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the scenarios and exit.")] = False,
+) -> None:
+    """What will my cluster do? Play agents, proxy and engines in virtual time, with the real gate and the real laws.
+
+    concur-proxy simulate think-5s --laws unlimited,aimd --sweep fixed --plot out.png
+    """
+    from rich.console import Console
+
+    from concur_proxy.simulate.command import SimulateOptions, list_scenarios
+    from concur_proxy.simulate.command import simulate as run
+
+    if list_ or not scenarios:
+        list_scenarios(Console())
+        return
+    options = SimulateOptions(
+        scenarios=scenarios,
+        laws=_laws(laws),
+        sweep=sweep,
+        seed=seed,
+        seeds=seeds,
+        pause=pause,
+        order=order,
+        traces=traces,
+        as_json=json,
+        plot=plot,
+        jobs=jobs,
+    )
+    raise typer.Exit(run(options, Console()))
+
+
+def _laws(text: str | None) -> list[str]:
+    from concur_proxy.config import ControlSettings
+
+    if text is None:
+        return ["unlimited", ControlSettings().law.value]
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))

@@ -209,8 +209,8 @@ class Scenario(Part):
     notes: str = ""
     name: str = ""
     """The file's name, where it is from a file."""
-    backends: tuple[BackendPart, ...] = Field(min_length=1)
-    agents: tuple[AgentsPart, ...] = Field(min_length=1)
+    backends: tuple[BackendPart, ...]
+    agents: tuple[AgentsPart, ...]
     signals: SignalsPart = SignalsPart()
     client: ClientPart = ClientPart()
     gate: Mapping[str, Any] = {"max_wait_s": 86_400.0}
@@ -235,6 +235,8 @@ class Scenario(Part):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if not self.backends or not self.agents:
+            raise ValueError("needs at least one entry in backends and one in agents")
         names, models = self.engines, {part.model for part in self.backends}
         if len(names) != sum(part.count for part in self.backends):
             raise ValueError("two backends have the same name")

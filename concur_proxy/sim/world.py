@@ -185,6 +185,6 @@ def play(
     seed: int = 0,
     on_progress: OnProgress | None = None,
 ) -> Result:
-    """Play a scenario under an arm. ``gate``: settings that go over the scenario's own."""
-    policy = GatePolicy(**{**scenario.gate, **gate})
+    """Play a scenario under an arm. ``gate``: settings that go over the scenario's own, and the arm's go over both."""
+    policy = GatePolicy(**{**scenario.gate, **gate, **arm.gate})
     return World(scenario, arm, policy, recorded=recorded, seed=seed, on_progress=on_progress).run()

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from concur_proxy.core.gate import GatePolicy
+from concur_proxy.core.gate import Gate, GatePolicy
 from concur_proxy.core.regulator import MakeLaw
 from concur_proxy.errors import ConfigError
 from concur_proxy.sim.arms import Arm, arm
@@ -38,7 +38,7 @@ def run_scenario(
         scenario = load_scenario(scenario)
     chosen = arm(law, params) if isinstance(law, str) else Arm(getattr(law, "__name__", "own"), law)
     settings = dict(gate or {})
-    check_gate({**scenario.gate, **settings})
+    check_gate({**scenario.gate, **settings, **chosen.gate})
     recordings = load_recordings(traces) if any(part.recorded for part in scenario.agents) else ()
     return play(scenario, chosen, gate=settings, recorded=recordings, seed=seed, on_progress=on_progress)
 
@@ -49,3 +49,7 @@ def check_gate(settings: Mapping[str, Any]) -> None:
     for name in settings:
         if name not in known:
             raise ConfigError(f"gate: {name} is no setting of the gate; there are {', '.join(known)}")
+    try:
+        Gate(GatePolicy(**settings))
+    except KeyError as error:
+        raise ConfigError(f"gate: there is no order {error}") from None

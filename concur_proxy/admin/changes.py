@@ -29,6 +29,7 @@ GATE = (
     "lease_max_s",
     "retry_after_s",
     "order",
+    "hot_share",
     "weights",
 )
 BOUNDS = ("window_min", "window_max")

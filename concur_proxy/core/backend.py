@@ -25,6 +25,8 @@ class Backend:
     __slots__ = (
         "_busy_from",
         "_busy_s",
+        "_cold",
+        "_cold_tokens",
         "_idle_tokens",
         "_peak_running",
         "_shared",
@@ -34,6 +36,7 @@ class Backend:
         "hard",
         "hits_expected",
         "hits_seen",
+        "hot_share",
         "id",
         "idle",
         "maximum",
@@ -66,6 +69,10 @@ class Backend:
         self.running_tokens = 0
         """Of the turns that run, a shared prefix apart."""
         self.branches = 0
+        self.hot_share = 0.0
+        """Part of the window that cold sessions leave to hot ones."""
+        self._cold = 0
+        self._cold_tokens = 0
         self.places: set[Session] = set()
         self.idle: OrderedDict[Session, None] = OrderedDict()
         """Sessions with a place and nothing running, the one released longest ago first."""
@@ -134,9 +141,18 @@ class Backend:
 
     def charge_new(self, session: Session, tokens: int) -> int:
         """Return what one without a place would count for, with the prefix that it would be the first to use."""
+        kept = self.kept_for_hot if session.cold and self.hot_share else 0
         if self.unit is Unit.SESSIONS:
-            return 1
-        return tokens + self._shared.cost_of(session.prefix_key, self.prefixes.of(session.prefix_key))
+            return 1 + kept
+        return tokens + self._shared.cost_of(session.prefix_key, self.prefixes.of(session.prefix_key)) + kept
+
+    @property
+    def kept_for_hot(self) -> int:
+        """Return the room that only hot sessions may take: what is left of their share."""
+        if self.window == math.inf:
+            return 0
+        hot = self.load - (self._cold if self.unit is Unit.SESSIONS else self._cold_tokens)
+        return max(0, int(self.hot_share * self.window) - hot)
 
     def fits(self, change: int) -> bool:
         """Tell whether the load may change by that much."""
@@ -165,6 +181,8 @@ class Backend:
         session.charged = tokens
         self.places.add(session)
         self._tokens += tokens
+        if session.cold:
+            self._count_cold(1, tokens)
         self._shared.join(session.prefix_key, self.prefixes.of(session.prefix_key))
 
     def take_place(self, session: Session) -> None:
@@ -172,12 +190,20 @@ class Backend:
         session.place = None
         self.places.remove(session)
         self._tokens -= session.charged
+        if session.cold:
+            self._count_cold(-1, -session.charged)
         self._shared.leave(session.prefix_key)
 
     def recharge(self, session: Session, tokens: int) -> None:
         """A session with a place, not idle, counts for ``tokens`` from now on."""
         self._tokens += tokens - session.charged
+        if session.cold:
+            self._count_cold(0, tokens - session.charged)
         session.charged = tokens
+
+    def _count_cold(self, sessions: int, tokens: int) -> None:
+        self._cold += sessions
+        self._cold_tokens += tokens
 
     def set_idle(self, session: Session) -> None:
         self.idle[session] = None
@@ -205,6 +231,8 @@ class Backend:
         if turn.is_branch:
             self.branches += 1
             self._tokens += turn.tokens
+            if turn.session.cold:
+                self._count_cold(1, turn.tokens)
 
     def end(self, turn: Turn, now: float) -> None:
         self.running -= 1
@@ -222,4 +250,6 @@ class Backend:
         """The turn has ended, or rides its session's place now."""
         self.branches -= 1
         self._tokens -= turn.tokens
+        if turn.session.cold:
+            self._count_cold(-1, -turn.tokens)
         turn.is_branch = False

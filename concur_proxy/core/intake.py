@@ -32,6 +32,8 @@ class Intake:
         self._tickets += 1
         max_wait = self._places.policy.max_wait_s
         session = self._session(facts)
+        if session.place is None and not session.running and not session.held:
+            session.cold = facts.urgency < 0
         first = self.tries.recall(facts, now=now, max_age_s=RETRY_AGE * max_wait)
         wait = max_wait
         if facts.read_timeout_s is not None:

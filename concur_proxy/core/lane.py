@@ -14,18 +14,17 @@ FEW = 64
 Entry = tuple[int, float, int, Turn]
 """Rank, key and ticket of a turn that waits; smaller goes first."""
 
-LaneName = tuple[BackendId | None, frozenset[BackendId]]
-"""The only backend that its turns may run on, or None; and those that they avoid."""
+LaneName = tuple[BackendId | None, frozenset[BackendId], bool]
+"""The only backend that its turns may run on, or None; those that they avoid; whether they are cold."""
 
 
 class Lane:
     """A heap with lazy deletion: an entry counts while it is its turn's entry."""
 
-    __slots__ = ("_dead", "_heap", "avoid", "origin")
+    __slots__ = ("_dead", "_heap", "avoid", "cold", "origin")
 
-    def __init__(self, origin: BackendId | None, avoid: frozenset[BackendId]) -> None:
-        self.origin = origin
-        self.avoid = avoid
+    def __init__(self, name: LaneName) -> None:
+        self.origin, self.avoid, self.cold = name
         self._heap: list[Entry] = []
         self._dead = 0
 
@@ -33,8 +32,12 @@ class Lane:
         """Return the number of entries, dead ones included."""
         return len(self._heap)
 
-    def leads_to(self, able: Collection[BackendId]) -> bool:
-        """Tell whether its turns may run on one of ``able``."""
+    def leads_to(self, able: Collection[BackendId], hot_only: Collection[BackendId] = ()) -> bool:
+        """Tell whether its turns may run on one of ``able``, some of which take no cold ones."""
+        if self.cold and hot_only:
+            able = [backend for backend in able if backend not in hot_only]
+            if not able:
+                return False
         if self.origin is not None:
             return self.origin in able
         return not self.avoid or any(backend not in self.avoid for backend in able)

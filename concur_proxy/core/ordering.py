@@ -10,7 +10,7 @@ backend it would go to: those behind it take the others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from concur_proxy.core import placement
 from concur_proxy.core.backend import Backend
@@ -24,7 +24,7 @@ from concur_proxy.model import BackendId
 class Line:
     """All lanes of one pool, and who has reserved what in it."""
 
-    __slots__ = ("_ageing", "_lanes", "_reserved", "order", "waiting")
+    __slots__ = ("_ageing", "_kept_from_cold", "_lanes", "_reserved", "order", "waiting")
 
     def __init__(self, order: Order) -> None:
         self.order = order
@@ -32,6 +32,8 @@ class Line:
         self._ageing = Ageing() if order.ages else None
         self._lanes: dict[LaneName, Lane] = {}
         self._reserved: dict[BackendId, Place] = {}
+        self._kept_from_cold: dict[BackendId, Place] = {}
+        """Backends that only cold turns are kept from."""
 
     def place_of(self, turn: Turn) -> Place:
         """Return the turn's place in line, or the one that it would have; smaller goes first."""
@@ -55,7 +57,8 @@ class Line:
     def push(self, turn: Turn) -> None:
         """Put a turn where it belongs; one that was taken out and is put back has the place that it had."""
         home = placement.home(turn)
-        name = (None if home is None else home.id, frozenset() if home is not None else turn.avoid)
+        cold = self.order.is_cold(turn)
+        name = (None if home is None else home.id, frozenset() if home is not None else turn.avoid, cold)
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = self.order.lane(name)
@@ -101,7 +104,8 @@ class Line:
     def set_order(self, order: Order) -> None:
         """Let everybody line up anew, in another order; nobody is lost, and who is overdue stays so."""
         turns = [turn for lane in self._lanes.values() for turn in lane.turns()]
-        self._lanes, self._reserved, self.waiting = {}, {}, 0
+        self._lanes, self.waiting = {}, 0
+        self._forget_reservations()
         if not order.ages:
             self._ageing = None
         elif self._ageing is None:
@@ -118,10 +122,14 @@ class Line:
 
     def start_round(self, now: float) -> None:
         """Forget all reservations, and let those go first who are overdue: the line is gone through from its head."""
-        self._reserved.clear()
+        self._forget_reservations()
         if self._ageing is not None:
             for turn in self._ageing.newly_overdue(now):
                 self.move(turn)
+
+    def _forget_reservations(self) -> None:
+        self._reserved.clear()
+        self._kept_from_cold.clear()
 
     def take_first(self, able: Collection[BackendId]) -> Turn | None:
         """Take out the first turn that may run on one of ``able``; it comes back by ``push``, or leaves."""
@@ -133,7 +141,7 @@ class Line:
                 del self._lanes[name]
                 continue
             place = self.order.place(entry)
-            if (first is None or place < best) and lane.leads_to(able):
+            if (first is None or place < best) and lane.leads_to(able, self._kept_from_cold):
                 first, best = entry, place
         if first is None:
             return None
@@ -144,15 +152,30 @@ class Line:
         self.waiting -= 1
         return turn
 
-    def reserve(self, backend: Backend, turn: Turn) -> None:
-        """Keep those behind ``turn`` from a backend until the line is gone through again."""
+    def reserve(self, backend: Backend, turn: Turn) -> bool:
+        """Keep those behind ``turn`` from a backend until the line is gone through again; True where it keeps all.
+
+        A cold turn keeps only other cold ones from a backend where hot ones have not taken their share yet.
+        """
+        all_ = not (self.order.is_cold(turn) and backend.kept_for_hot)
+        reserved = self._reserved if all_ else self._kept_from_cold
         mine = self.place_of(turn)
-        theirs = self._reserved.get(backend.id)
-        self._reserved[backend.id] = mine if theirs is None else min(mine, theirs)
+        theirs = reserved.get(backend.id)
+        reserved[backend.id] = mine if theirs is None else min(mine, theirs)
+        return all_
+
+    def open_for(self, turn: Turn, able: Mapping[BackendId, Backend]) -> Collection[Backend]:
+        """Return those of a round's ``able`` backends that ``turn``, which stands first now, may be let in on."""
+        if self._kept_from_cold and self.order.is_cold(turn):
+            return [backend for backend in able.values() if backend.id not in self._kept_from_cold]
+        return able.values()
 
     def open_to(self, turn: Turn, backends: Sequence[Backend]) -> Sequence[Backend]:
         """Return those that nobody before ``turn`` has reserved."""
-        if not self._reserved:
+        if not self._reserved and not self._kept_from_cold:
             return backends
         mine = self.place_of(turn)
-        return [each for each in backends if self._reserved.get(each.id, mine) >= mine]
+        free = [each for each in backends if self._reserved.get(each.id, mine) >= mine]
+        if self._kept_from_cold and self.order.is_cold(turn):
+            free = [each for each in free if self._kept_from_cold.get(each.id, mine) >= mine]
+        return free

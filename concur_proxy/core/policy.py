@@ -29,6 +29,8 @@ class GatePolicy:
     retry_after_s: float = 2.0
     order: str = "fifo"
     """Name of the order in which held turns go (``order.registry``)."""
+    hot_share: float = 0.3
+    """Part of every window that the order ``lanes`` keeps for turns that are not cold."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """Shares of tenants in the order ``fair``, by name; 1 for those not named."""
 

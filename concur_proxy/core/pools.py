@@ -66,6 +66,7 @@ class Pools:
         if backend.id in self._backends:
             raise ValueError(f"backend {backend.id} is here already")
         self._backends[backend.id] = backend
+        backend.hot_share = self._hot_share
         self._enter(backend)
 
     def remove(self, backend: Backend) -> None:
@@ -86,6 +87,12 @@ class Pools:
                 pool.line.set_order(make_order(policy, self._size))
             pool.line.order.head_start_s = HEAD_START * policy.max_wait_s
         self.learns = make_order(policy, self._size).learns
+        for backend in self._backends.values():
+            backend.hot_share = self._hot_share
+
+    @property
+    def _hot_share(self) -> float:
+        return self._policy.hot_share if self._policy.order == "lanes" else 0.0
 
     def finished(self, turn: Turn, usage: Usage | None) -> None:
         """Let the order learn from a turn that has run."""

@@ -83,6 +83,8 @@ class Session:
     held: dict[int, Turn] = field(default_factory=dict)
     paused: bool = False
     """Was active, lost its place between two turns."""
+    cold: bool = False
+    """Batch work: leaves a part of the window to others, where lanes are told apart. Fixed while it waits or runs."""
     ended: bool = False
     """Has said goodbye: gives its place back with its last turn."""
     heirs: dict[int, Turn] | None = None

@@ -125,7 +125,7 @@ class Waiting:
         blocked: list[Turn] = []
         undecided = 0
         while able and (turn := pool.line.take_first(able)) is not None:
-            backends = placement.candidates(turn, able.values())
+            backends = placement.candidates(turn, pool.line.open_for(turn, able))
             lease = self._admission.enter(turn, backends, now)
             if lease is None and observes and backends:
                 lease = self._admission.enter_anyway(turn, backends[0], AdmitWhy.OBSERVED, now)
@@ -135,8 +135,8 @@ class Waiting:
             blocked.append(turn)
             undecided += len(backends) > 1
             for backend in backends if undecided > LOOK_AHEAD else _kept_for(backends):
-                pool.line.reserve(backend, turn)
-                del able[backend.id]
+                if pool.line.reserve(backend, turn):
+                    del able[backend.id]
         for turn in blocked:
             pool.line.push(turn)
         return decisions

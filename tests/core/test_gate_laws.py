@@ -323,6 +323,9 @@ class GateMachine(RuleBasedStateMachine):
             charged = sum(session.charged for session in state.places) + sum(turn.tokens for turn in branches)
             assert state.footprint == charged + state._shared.tokens
             assert set(state._shared._users) == keys - {None}
+            cold = [session.charged for session in state.places if session.cold]
+            cold += [turn.tokens for turn in branches if turn.session.cold]
+            assert (state._cold, state._cold_tokens) == (len(cold), sum(cold))
             assert state._idle_tokens == sum(session.charged for session in state.idle)
             assert len(state.shadow) <= len(turns) + (state.shadow.capacity or 0) / 16 + 1
 
@@ -374,8 +377,9 @@ TestCacheAware = machine("cache_aware", 50)
 TestSmallest = machine("smallest", 50)
 TestFair = machine("fair", 100)
 TestDeadline = machine("deadline", 50)
+TestLanes = machine("lanes", 100)
 
 
 def test_the_laws_run_over_every_order():
-    here = {case.order for case in (TestFifo, TestCacheAware, TestSmallest, TestFair, TestDeadline)}
+    here = {case.order for case in (TestFifo, TestCacheAware, TestSmallest, TestFair, TestDeadline, TestLanes)}
     assert here == set(ORDERS)

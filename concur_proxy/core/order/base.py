@@ -54,11 +54,15 @@ class Order:
 
     def lane(self, name: LaneName) -> Lane:
         """Return a new lane of the line."""
-        return Lane(*name)
+        return Lane(name)
 
     def place(self, entry: Entry) -> Place:
         """Return where an entry stands among those of all lanes."""
         return entry[:3]
+
+    def is_cold(self, turn: Turn) -> bool:  # noqa: ARG002
+        """Tell whether a turn leaves a part of the window to others, and so is no measure for them."""
+        return False
 
     # what happens to turns
 

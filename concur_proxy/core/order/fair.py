@@ -56,9 +56,9 @@ class SharedLane(Lane):
     __slots__ = ("_accounts", "_lanes", "_overdue", "_tenants")
 
     def __init__(self, name: LaneName, accounts: Accounts) -> None:
-        super().__init__(*name)
+        super().__init__(name)
         self._accounts = accounts
-        self._overdue = Lane(*name)
+        self._overdue = Lane(name)
         self._lanes: dict[Tenant, Lane] = {}
         self._tenants: list[tuple[float, int, Tenant]] = []
 
@@ -72,7 +72,7 @@ class SharedLane(Lane):
         tenant = self._accounts.of(entry[3])
         lane = self._lanes.get(tenant)
         if lane is None:
-            lane = self._lanes[tenant] = Lane(self.origin, self.avoid)
+            lane = self._lanes[tenant] = Lane((self.origin, self.avoid, self.cold))
             heapq.heappush(self._tenants, (tenant.served, tenant.number, tenant))
         lane.push(entry)
 

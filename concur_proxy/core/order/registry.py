@@ -9,6 +9,7 @@ from concur_proxy.core.order.cache import CacheAware, Smallest
 from concur_proxy.core.order.deadline import Deadline
 from concur_proxy.core.order.fair import Fair
 from concur_proxy.core.order.fifo import Fifo
+from concur_proxy.core.order.lanes import Lanes
 from concur_proxy.core.policy import GatePolicy
 
 ORDERS: dict[str, Callable[[GatePolicy, float, Size], Order]] = {
@@ -16,6 +17,7 @@ ORDERS: dict[str, Callable[[GatePolicy, float, Size], Order]] = {
     "cache_aware": lambda policy, head_start_s, size: CacheAware(head_start_s, size),  # noqa: ARG005
     "smallest": lambda policy, head_start_s, size: Smallest(head_start_s, size),  # noqa: ARG005
     "fair": lambda policy, head_start_s, size: Fair(head_start_s, policy.weights),  # noqa: ARG005
+    "lanes": lambda policy, head_start_s, size: Lanes(head_start_s),  # noqa: ARG005
     "deadline": lambda policy, head_start_s, size: Deadline(head_start_s),  # noqa: ARG005
 }
 

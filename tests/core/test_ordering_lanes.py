@@ -1,0 +1,121 @@
+"""Two lanes: interactive work goes first and has a share to itself, batch work takes the rest and is not starved."""
+
+import pytest
+
+from concur_proxy.model import AdmitWhy
+from tests.core.stand import TOKENS, A, B, Stand, key
+
+COLD = {"urgency": -1}
+
+
+def test_hot_turns_go_before_cold_ones():
+    stand = Stand(1, order="lanes")
+    stand.arrive("runs", final=True)
+    stand.arrive("cold", final=True, **COLD)
+    stand.wait(1.0)
+    stand.arrive("hot", final=True)
+    assert stand.finish("runs") == ["hot"]
+    assert stand.finish("hot") == ["cold"]
+
+
+def test_cold_turns_leave_a_share_of_the_window_to_hot_ones():
+    stand = Stand(10, order="lanes", hot_share=0.3)
+    for number in range(20):
+        stand.arrive(f"cold-{number}", **COLD)
+    assert len(stand.running) == 7
+    for number in range(5):
+        stand.arrive(f"hot-{number}")
+    assert stand.running >= {"hot-0", "hot-1", "hot-2"}
+    assert len(stand.running) == 10
+
+
+def test_hot_turns_take_more_than_their_share_where_there_is_room():
+    stand = Stand(10, order="lanes", hot_share=0.3)
+    for number in range(8):
+        stand.arrive(f"hot-{number}")
+    for number in range(20):
+        stand.arrive(f"cold-{number}", **COLD)
+    assert len(stand.running) == 10
+    assert len([name for name in stand.running if name.startswith("cold")]) == 2
+
+
+def test_the_share_is_of_tokens_where_the_window_is():
+    stand = Stand(1000, order="lanes", hot_share=0.3, unit=TOKENS)
+    for number in range(20):
+        stand.arrive(f"cold-{number}", tokens=100, **COLD)
+    assert len(stand.running) == 7
+    stand.arrive("hot", tokens=300)
+    assert "hot" in stand.running
+
+
+def test_a_cold_session_that_fits_only_into_the_whole_window_runs_alone():
+    stand = Stand(1000, order="lanes", unit=TOKENS)
+    assert stand.arrive("cold", tokens=900, **COLD).lease.why is AdmitWhy.OVERSIZE
+
+
+def test_other_orders_know_no_lanes():
+    stand = Stand(10, order="fifo", hot_share=0.3)
+    for number in range(20):
+        stand.arrive(f"cold-{number}", **COLD)
+    assert len(stand.running) == 10
+    stand.gate.set_policy(Stand(order="lanes").gate.policy, now=0.0)
+    stand.arrive("hot")
+    assert stand.finish("cold-0") == []  # its session keeps the place
+    stand.note(stand.gate.end_session(key("cold-0"), now=0.0))
+    assert stand.running >= {"hot"}
+
+
+def test_a_cold_turn_that_is_overdue_goes_before_hot_ones():
+    """As long as hot turns take more than their share."""
+    stand = Stand(2, order="lanes", hot_share=0.3)
+    stand.arrive("a", final=True)
+    stand.arrive("b", final=True)
+    stand.arrive("cold", final=True, **COLD)
+    for number in range(30):
+        stand.wait(1.0)
+        stand.arrive(f"hot-{number}", final=True)
+        went = stand.finish(min(stand.running))
+        if "cold" in went:
+            break
+    assert "cold" in went
+    assert stand.now <= 5.0
+
+
+def test_a_cold_turn_that_is_overdue_leaves_hot_ones_their_share():
+    """It waits for another cold one to end, and keeps only cold ones from what is left."""
+    stand = Stand(10, order="lanes", hot_share=0.3)
+    for number in range(7):
+        stand.arrive(f"cold-{number}", **COLD)
+    stand.arrive("overdue", final=True, **COLD)
+    for number in range(3):
+        stand.arrive(f"hot-{number}", final=True)
+    stand.arrive("hot-waits", final=True)
+    stand.wait(1.0)
+    assert stand.finish("hot-0") == ["hot-waits"]  # first come, first served it would have been the cold one
+    stand.wait(100.0)
+    assert stand.finish("hot-1") == []
+    stand.arrive("hot-late", final=True)
+    assert "hot-late" in stand.running
+    assert stand.held == {"overdue"}
+
+
+@pytest.mark.parametrize("cold_first", [True, False])
+def test_a_blocked_turn_of_one_lane_does_not_keep_other_backends_from_the_other(cold_first):
+    stand = Stand(10, 10, order="lanes", hot_share=0.3)
+    for number in range(14):
+        stand.arrive(f"cold-{number}", **COLD)
+    names = ["cold-x", "hot-x"] if cold_first else ["hot-x", "cold-x"]
+    for name in names:
+        stand.arrive(name, **(COLD if name.startswith("cold") else {}))
+    assert "hot-x" in stand.running
+    assert stand.held == {"cold-x"}
+    assert stand.backend(A).active + stand.backend(B).active == 15
+
+
+def test_a_session_stays_in_its_lane_while_it_runs():
+    stand = Stand(10, order="lanes", hot_share=0.3)
+    stand.run("one", **COLD)
+    stand.run("one")  # still holds its place
+    for number in range(8):
+        stand.arrive(f"cold-{number}", **COLD)
+    assert len(stand.running) == 6

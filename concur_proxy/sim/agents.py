@@ -36,6 +36,7 @@ class TurnDone:
     index: int
     """From 0."""
     asked_at: float
+    """For the first time, where it was tried again."""
     admitted_at: float
     first_token_at: float
     done_at: float
@@ -90,6 +91,7 @@ class Agent:
         self._source_at = 0
         self._index = 0
         self._known = 0
+        self._asked_at = 0.0
         self._tries = 0
         self._waits_for = 0
         self._call: Call | None = None
@@ -112,6 +114,7 @@ class Agent:
         self._prompt = self._context.mark()
         self._write(turn.output_tokens)
         self._tries = 0
+        self._asked_at = self._stage.events.now
         self._ask()
 
     def _write(self, tokens: int) -> None:
@@ -166,7 +169,7 @@ class Agent:
             TurnDone(
                 session=self.key.id,
                 index=self._index,
-                asked_at=call.asked_at,
+                asked_at=self._asked_at,
                 admitted_at=request.arrived_at,
                 first_token_at=request.first_token_at,
                 done_at=events.now,

@@ -43,7 +43,6 @@ class Call:
     on_failure: Callable[[Call, str, float], None]
     """Told why there is no answer, and how many seconds to wait before another try."""
     finish_reason: FinishReason
-    asked_at: float = 0.0
     request: Request | None = None
     lease: Lease | None = None
     ticket: int | None = None
@@ -71,13 +70,13 @@ class Front:
         self._tells_cached = tells_cached
         self._reconnect_s = reconnect_s
         self._calls: dict[int, Call] = {}
+        self._members: dict[PoolId, frozenset[BackendId]] = {}
         self._timer_at = math.inf
 
     # turns
 
     def ask(self, call: Call) -> None:
         """Bring a call to the gate."""
-        call.asked_at = self._events.now
         answer = self.gate.arrive(call.facts, now=self._events.now)
         self._calls[answer.ticket] = call
         call.ticket = answer.ticket
@@ -110,8 +109,8 @@ class Front:
         assert lease is not None
         assert runner is not None
         call.lost |= {runner.backend}
-        others = [each for each in self.runners.values() if each.up and each.backend not in call.lost]
-        if len(call.lost) == 1 and others:
+        peers = self._members[call.facts.pool] - call.lost
+        if len(call.lost) == 1 and any(self.runners[peer].up for peer in peers):
             assert call.ticket is not None
             call.lease = call.runner = call.request = None
             self._calls[call.ticket] = call
@@ -174,6 +173,7 @@ class Front:
 
     def add_backend(self, backend: BackendId, pool: PoolId) -> None:
         now = self._events.now
+        self._members[pool] = self._members.get(pool, frozenset()) | {backend}
         self._deliver(self.gate.add_backend(backend, pool, unit=Unit.SESSIONS, window=1.0, now=now))
 
     def view(self, backend: BackendId) -> WindowView:

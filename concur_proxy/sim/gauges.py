@@ -12,7 +12,7 @@ from concur_proxy.sim.scenario import SignalsPart
 def read(runner: Runner, signals: SignalsPart, capacity: float, random: Random, *, now: float) -> EngineSample:
     """Read an engine as its metrics page would tell. ``capacity``: tokens of KV that it says it has."""
     engine, stats = runner.engine, runner.engine.stats
-    usage = engine.pool.usage
+    usage = runner.usage
     if signals.usage_noise:
         usage = min(1.0, max(0.0, usage + random.gauss(0.0, signals.usage_noise)))
     return EngineSample(

@@ -28,7 +28,6 @@ class Past:
         if name not in self._homes or call.facts.is_retry:
             self._homes[name] = next(self._next[call.facts.pool])
         runner = call.runner = self._homes[name]
-        call.asked_at = self._events.now
         call.request = call.make_request(self._events.now)
         if runner.up:
             runner.submit(call.request, partial(self._ended, call))

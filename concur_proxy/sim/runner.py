@@ -73,6 +73,12 @@ class Runner:
     def generated_tokens(self) -> int:
         return self._past.generated_tokens + self.engine.stats.generation_tokens
 
+    @property
+    def usage(self) -> float:
+        """Share of the blocks that are there which running requests hold, 0..1."""
+        pool = self.engine.pool
+        return (pool.used - self._taken) / max(1, pool.total - 1 - self._taken)
+
     def submit(self, request: Request, on_end: OnEnd) -> None:
         """Give the engine a request; it must be up."""
         self.engine.submit(request)

@@ -115,10 +115,9 @@ class World:
     def _on_record(self, record: TurnRecord) -> None:
         self.watches[record.backend].regulator.record(record, now=self.events.now)
 
-    def _on_problem(self, words: str, error: Exception | None) -> None:
-        if error is not None:
+    def _on_problem(self, _words: str, error: Exception | None) -> None:
+        if error is not None:  # in traffic the window would stay; here somebody wants to know
             raise error
-        self._on_trouble(words)
 
     def _break(self, fault: FaultPart) -> None:
         name = BackendId(fault.backend)

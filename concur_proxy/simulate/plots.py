@@ -21,13 +21,14 @@ WIDTH, ROW = 11.0, 2.1
 
 def draw(path: Path, scenario: Scenario, rows: Sequence[Summary], swept: Sequence[Summary]) -> None:
     """Write one picture. ConfigError where matplotlib is missing, or the file cannot be written."""
-    panels = len(PANELS) + bool(swept)
-    figure = _figure(WIDTH, ROW * panels + 1.0)
-    axes = list(figure.subplots(panels, 1, squeeze=False)[:, 0])
+    panels = [panel for panel in PANELS if any(panel[1](series)[0] for row in rows for series in row.results[0].series)]
+    figure = _figure(WIDTH, ROW * (len(panels) + bool(swept)) + 1.0)
+    axes = list(figure.subplots(len(panels) + bool(swept), 1, squeeze=False)[:, 0])
     figure.suptitle(f"{scenario.name}: {scenario.about}")
     if swept:
         _curve(axes.pop(0), rows, swept)
-    for axis, (title, values) in zip(axes, PANELS, strict=True):
+    for axis, (title, values) in zip(axes, panels, strict=True):
+        axis.sharex(axes[0])
         for color, row in enumerate(rows):
             for series in row.results[0].series:
                 _line(axis, row, series, values, f"C{color}", alone=len(row.results[0].series) == 1)

@@ -38,7 +38,7 @@ class FootprintEstimator:
         prompt = (facts.body_bytes - facts.media_bytes) * ratio + facts.media_bytes * MEDIA_TOKENS_PER_BYTE
         output = self._output.value
         if facts.max_output_tokens is not None and facts.max_output_tokens < output:
-            output = facts.max_output_tokens
+            output = float(facts.max_output_tokens)
         return max(1, math.ceil(max(prompt, session.footprint) + output * facts.choices))
 
     def expected_cached(self, session: Session, history: int, prompt_tokens: int) -> int:

@@ -1,6 +1,7 @@
 """Control laws: one file each, ``LAWS`` names them, ``build_law`` puts one into its guards.
 
-``base`` is the contract with the gate; ``guards``, ``freshness`` and ``guarded`` are what fits around any law.
+``base`` is the contract with the gate; ``guards``, ``refusals``, ``freshness`` and ``guarded`` are what fits around any
+law. docs/laws.md has each law in words, and where it fails.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from concur_proxy.windows.footprint import Footprint
 from concur_proxy.windows.freshness import FreshOnly
 from concur_proxy.windows.gradient import Gradient
 from concur_proxy.windows.guarded import Guarded
-from concur_proxy.windows.guards import CutOnRejection, GrowWhileBound, OneCutPerDrain, StopAtPreemption, WithinSlew
+from concur_proxy.windows.guards import GrowWhileBound, OneCutPerDrain, StopAtPreemption, WithinSlew
 from concur_proxy.windows.meanfield import Meanfield
 from concur_proxy.windows.pid import Pid
+from concur_proxy.windows.refusals import CutOnRejection, TaperAfterRefusal
 from concur_proxy.windows.unlimited import Unlimited
 
 LAWS: Mapping[str, type[Law]] = {
@@ -64,6 +66,7 @@ def build_law(
         GrowWhileBound(),
         StopAtPreemption(),
         CutOnRejection(law.unit),
+        TaperAfterRefusal(),
         WithinSlew(),
     )
     return Guarded(law, guards, stale_after_s=stale_after_s)

@@ -1,4 +1,7 @@
-"""``fixed``: a constant window, the operator's own."""
+"""``fixed``: a constant window, the operator's own word: no signal moves it, not even an engine that refuses turns.
+
+Refused turns still wait and go again, but as many as before; who wants the window to follow takes another law.
+"""
 
 from __future__ import annotations
 

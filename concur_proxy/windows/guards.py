@@ -88,35 +88,6 @@ class OneCutPerDrain:
         return verdict
 
 
-class CutOnRejection:
-    """The engine's own 429, 503 or 529 says that it is full: the window goes below what it runs (invariant 7).
-
-    The limit is hard, and does not grow, for ``hard_s`` seconds from the newest refusal on. A burst of refusals is one
-    piece of news: the next cut comes when the turns over the window have ended and there are refusals still.
-    """
-
-    def __init__(self, unit: Unit, *, factor: float = 0.9, hard_s: float = 5.0) -> None:
-        self._unit = unit
-        self._factor = factor
-        self._hard_s = hard_s
-        self._refused_at = -math.inf
-        self._drain = Drain()
-
-    def guard(self, verdict: Verdict, signals: Signals, view: WindowView, *, now: float) -> Verdict:
-        in_use = max(view.running, 1) if self._unit is Unit.SESSIONS else view.footprint_tokens
-        draining = self._drain.goes_on(over=in_use > view.window, now=now)
-        if signals.rejections:
-            self._refused_at = now
-            if not draining:
-                self._drain.start(now)
-                window = min(verdict.window, view.window, in_use) * self._factor
-                return Verdict(window, f"the engine refused {signals.rejections:.0f}: cut", hard=True)
-        if now - self._refused_at >= self._hard_s:
-            return verdict
-        reason = f"{verdict.reason}; the engine has refused turns {now - self._refused_at:.0f} s ago: no growth"
-        return Verdict(min(verdict.window, view.window), reason, hard=True)
-
-
 class WithinSlew:
     """Within any ``span_s`` seconds the window moves by no more than a factor, however often it is updated.
 

@@ -1,4 +1,7 @@
-"""``unlimited``: never holds. The baseline that every other law is measured against."""
+"""``unlimited``: never holds, not even where an engine refuses turns. The baseline that other laws are measured against.
+
+Bounds hold all the same: with ``window_max`` it is a constant window.
+"""
 
 from __future__ import annotations
 

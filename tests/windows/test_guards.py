@@ -5,13 +5,7 @@ import math
 import pytest
 
 from concur_proxy.windows.base import Unit, Verdict
-from concur_proxy.windows.guards import (
-    CutOnRejection,
-    GrowWhileBound,
-    OneCutPerDrain,
-    StopAtPreemption,
-    WithinSlew,
-)
+from concur_proxy.windows.guards import GrowWhileBound, OneCutPerDrain, StopAtPreemption, WithinSlew
 from tests.windows.cases import signals, view
 
 FREE = {"bound": False, "held": 0}
@@ -82,56 +76,6 @@ def test_a_window_of_tokens_drains_in_tokens():
         ask(guard, 8000.0, now=float(now), window=8000.0, active=4, footprint_tokens=9000.0)
     assert ask(guard, 4000.0, now=11.0, window=8000.0, footprint_tokens=9000.0).window == 8000
     assert ask(guard, 4000.0, now=16.0, window=8000.0, footprint_tokens=7000.0).window == 4000
-
-
-# refusals
-
-REFUSED = {"rejections": 1.0}
-UNREFUSED = {"rejections": 0.0}
-
-
-@pytest.mark.parametrize(("running", "window"), [(10, 9.0), (16, 14.4), (20, 14.4), (1, 0.9), (0, 0.9)])
-def test_a_refusal_cuts_below_what_runs(running, window):
-    verdict = ask(CutOnRejection(Unit.SESSIONS), 20.0, told=REFUSED, running=running)
-    assert verdict.window == pytest.approx(window)
-    assert verdict.hard
-
-
-def test_a_deeper_cut_of_the_law_is_kept():
-    assert ask(CutOnRejection(Unit.SESSIONS), 8.0, told=REFUSED, running=16).window == 7.2
-
-
-def test_an_unbounded_window_is_cut_too():
-    assert ask(CutOnRejection(Unit.SESSIONS), math.inf, told=REFUSED, window=math.inf, running=10).window == 9
-
-
-def test_a_window_of_tokens_is_cut_below_the_tokens_in_use():
-    verdict = ask(CutOnRejection(Unit.TOKENS), 20000.0, told=REFUSED, window=16000.0, footprint_tokens=10000.0)
-    assert verdict.window == 9000
-
-
-@pytest.mark.parametrize("rejections", [None, 0.0])
-def test_no_refusal_changes_nothing(rejections):
-    assert ask(CutOnRejection(Unit.SESSIONS), 20.0, told={"rejections": rejections}) == Verdict(20.0, "law")
-
-
-def test_the_limit_is_hard_and_does_not_grow_for_a_while():
-    guard = CutOnRejection(Unit.SESSIONS)
-    ask(guard, 16.0, told=REFUSED, running=10)
-    verdict = ask(guard, 11.0, now=4.9, window=9.0, told=UNREFUSED)
-    assert (verdict.window, verdict.hard) == (9.0, True)
-    assert ask(guard, 4.0, now=4.9, window=9.0, told=UNREFUSED).window == 4.0
-    assert ask(guard, 11.0, now=5.0, window=9.0, told=UNREFUSED) == Verdict(11.0, "law")
-
-
-def test_refusals_that_go_on_cut_once_the_last_cut_has_drained():
-    guard = CutOnRejection(Unit.SESSIONS)
-    ask(guard, 16.0, told=REFUSED, running=10)
-    for tenth in range(1, 40):
-        verdict = ask(guard, 9.0, now=tenth / 10, window=9.0, told=REFUSED, running=10 if tenth < 20 else 9)
-        assert (verdict.window, verdict.hard) == (9.0, True)
-    assert ask(guard, 9.0, now=6.8, window=9.0, told=REFUSED, running=9).window == 9.0
-    assert ask(guard, 9.0, now=6.9, window=9.0, told=REFUSED, running=9).window == pytest.approx(8.1)
 
 
 # slew

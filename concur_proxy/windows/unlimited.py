@@ -1,4 +1,4 @@
-"""``unlimited``: never holds, not even where an engine refuses turns. The baseline that other laws are measured against.
+"""``unlimited``: never holds, not even where an engine refuses turns. The baseline that other laws are compared with.
 
 Bounds hold all the same: with ``window_max`` it is a constant window.
 """

@@ -178,6 +178,12 @@ def test_constant_laws_are_the_operators_word():
         assert not any(verdict.hard for verdict in run.verdicts)
 
 
+@pytest.mark.parametrize("name", ["unlimited", "fixed"])
+def test_bounds_hold_for_constant_laws_too(name):
+    assert Run(make(name), maximum=5.0).steps(2, **CONGESTION) == 5
+    assert Run(make(name), minimum=40.0, maximum=math.inf).steps(2, **CONGESTION) >= 40
+
+
 def test_an_unknown_name_is_no_law():
     with pytest.raises(KeyError):
         build_law("best", {}, minimum=1.0, maximum=10.0)

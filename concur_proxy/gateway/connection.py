@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
 
-from concur_proxy.gateway.headers import NAMES, Framing, HeaderList, ResponseHead
+from concur_proxy.gateway.headers import NAMES, Framing, HeaderList, ResponseHead, occurrences
 
 if TYPE_CHECKING:
     from concur_proxy.gateway.upstream import UpstreamCall, UpstreamPool
@@ -357,7 +357,7 @@ class UpstreamConnection(asyncio.Protocol):
         coding = values.get(b"transfer-encoding")
         if coding is None:
             return Framing.LENGTH if b"content-length" in values else Framing.CLOSE
-        codings = sum(NAMES[name].lower == b"transfer-encoding" for name, _ in self.headers)
+        codings = occurrences(self.headers, b"transfer-encoding")
         if codings > 1 or coding.strip().lower() != b"chunked":
             raise ValueError(coding)
         return Framing.CHUNKED

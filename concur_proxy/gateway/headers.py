@@ -9,6 +9,7 @@ are joined once.
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 
 HeaderList = list[tuple[bytes, bytes]]
@@ -32,6 +33,8 @@ OURS = b"x-concur-"
 ESSENTIAL = frozenset({b"content-length", b"transfer-encoding", b"host"})
 """What ``Connection`` cannot take away: without it a message would end elsewhere."""
 MAX_SPELLINGS = 4096
+HOST = re.compile(r"[\w.~!$&'()*+;=%:\[\]-]*", re.ASCII).fullmatch
+OFFER = frozenset({b"upgrade", b"http2-settings"})
 PLAIN_CONNECTION = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
 
 
@@ -84,6 +87,16 @@ def text_of(value: bytes) -> str:
         return value.decode("latin-1")
 
 
+def occurrences(headers: HeaderList, wanted: bytes) -> int:
+    """Return how many lines have a name, given in lower case."""
+    return sum(NAMES[name].lower == wanted for name, _ in headers)
+
+
+def is_host(value: str) -> bool:
+    """Tell whether a ``Host`` is one name or address, with or without a port, or empty."""
+    return HOST(value) is not None
+
+
 def is_chunked(coding: str) -> bool:
     """Tell whether a ``Transfer-Encoding`` is the one that everybody understands."""
     return coding.strip().lower() == "chunked"
@@ -126,6 +139,18 @@ def nominated(headers: HeaderList) -> set[bytes]:
         if NAMES[name].lower == b"connection" and value not in PLAIN_CONNECTION:
             names.update(token.strip().lower() for token in value.split(b","))
     return names - ESSENTIAL
+
+
+def without_offer(headers: HeaderList) -> bytes:
+    """Return the lines of a request without its offer to go on with another protocol."""
+    parts: Parts = []
+    for raw, value in headers:
+        name, kept = NAMES[raw].lower, value
+        if name == b"connection":
+            kept = b", ".join(token for token in map(bytes.strip, value.split(b",")) if token.lower() not in OFFER)
+        if name not in OFFER and (kept or kept == value):
+            parts += (raw, b": ", kept, b"\r\n")
+    return b"".join(parts)
 
 
 def request_lines(headers: HeaderList, known: dict[str, str], origin: Origin, *, identity_only: bool) -> Parts:

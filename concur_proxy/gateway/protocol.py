@@ -27,7 +27,7 @@ from concur_proxy.errors import (
 )
 from concur_proxy.gateway import replies
 from concur_proxy.gateway.exchange import Exchange
-from concur_proxy.gateway.headers import NAMES, HeaderList, is_chunked, lowered, nominated
+from concur_proxy.gateway.headers import is_chunked, is_host, lowered, occurrences, without_offer
 from concur_proxy.gateway.limits import NEVER, Census, ClientLimits, Watched, Wheel, head_bytes
 from concur_proxy.gateway.paths import Shape
 from concur_proxy.gateway.upstream import keep_alive
@@ -118,7 +118,7 @@ class FastLaneProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             if self._plain_upgrade:
-                self._decline_upgrade(data[upgrade.args[0] :])
+                self._decline_upgrades(memoryview(data)[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             self._refuse_stream(RequestError(f"The request is not valid HTTP/1.1: {error}."))
         else:
@@ -139,6 +139,9 @@ class FastLaneProtocol(HttpToolsProtocol):
     # the parser's side
 
     def on_message_begin(self) -> None:
+        latest = cast("Exchange | None", self.cycle)
+        if latest is not None and not latest.keep_alive:
+            raise ConnectionError("nothing is read behind a request after which the connection closes")
         self.url = b""
         self.headers = []
         self._reading = HEAD
@@ -202,7 +205,7 @@ class FastLaneProtocol(HttpToolsProtocol):
     def _inspect(self, exchange: Exchange) -> None:
         """Read the headers once; doom what must not be forwarded."""
         exchange.lowered = known = lowered(exchange.headers)
-        exchange.http11 = self.parser.get_http_version() != "1.0"
+        exchange.http11 = self.parser.get_http_version() == "1.1"
         exchange.keep_alive = exchange.http11 and self.parser.should_keep_alive()
         if "expect" in known:
             exchange.expects_continue = known["expect"].lower() == "100-continue" and exchange.http11
@@ -218,19 +221,26 @@ class FastLaneProtocol(HttpToolsProtocol):
     def _fault(self, exchange: Exchange) -> RequestError | None:
         """Name what makes a request ambiguous, or not one for a server like this."""
         known = exchange.lowered
-        if "upgrade" in known and self.parser.should_upgrade():
-            return UnsupportedError("WebSocket and other upgrades are not supported.")
+        if not exchange.http11 and self.parser.get_http_version() != "1.0":
+            return RequestError("Only HTTP/1.1 and HTTP/1.0 are spoken here.")
         if exchange.target[:1] != b"/":
             return RequestError("The request target must be a path.")
-        if ("host" not in known or len(known) != len(exchange.headers)) and not self._has_one_host(exchange):
-            return RequestError("The request must have one Host header.")
-        if "transfer-encoding" in known and not (exchange.http11 and is_chunked(known["transfer-encoding"])):
+        if ("upgrade" in known or exchange.method == b"CONNECT") and self.parser.should_upgrade():
+            return UnsupportedError("CONNECT, WebSocket and other upgrades are not supported.")
+        once = len(known) == len(exchange.headers)
+        if not is_host(known.get("host", "")) or not ((once and "host" in known) or self._has_one_host(exchange)):
+            return RequestError("The request must have one Host header, with the name of a host.")
+        if "transfer-encoding" in known and not self._is_in_chunks(exchange):
             return RequestError("The request's Transfer-Encoding is not supported.")
         return None
 
     def _has_one_host(self, exchange: Exchange) -> bool:
-        hosts = sum(NAMES[name].lower == b"host" for name, _ in exchange.headers)
+        hosts = occurrences(exchange.headers, b"host")
         return hosts == 1 or (hosts == 0 and not exchange.http11)
+
+    def _is_in_chunks(self, exchange: Exchange) -> bool:
+        coding = exchange.lowered["transfer-encoding"]
+        return exchange.http11 and is_chunked(coding) and occurrences(exchange.headers, b"transfer-encoding") == 1
 
     def _excess(self, exchange: Exchange) -> RequestError | QueueFullError | None:
         if len(exchange.headers) > self.limits.max_headers:
@@ -329,6 +339,8 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def _close_after(self, exchange: Exchange) -> None:
         self.server_state.total_requests += 1
+        if exchange.complete and exchange.error is not None:
+            self._deaf = True
         if exchange.complete and not (self._deaf and self.transport.can_write_eof()):
             self.transport.close()
             return
@@ -415,7 +427,9 @@ class FastLaneProtocol(HttpToolsProtocol):
         """Nothing more can be read: answer what is complete, then ``error``, then close."""
         self._deaf = True
         latest: object = self.cycle
-        if isinstance(latest, RequestResponseCycle) and latest.more_body:
+        if self._is_last(latest):
+            return
+        if isinstance(latest, RequestResponseCycle) and latest.more_body and not self._take_from_application(latest):
             self.transport.close()
             return
         unfinished = isinstance(latest, Exchange) and not latest.complete
@@ -430,6 +444,23 @@ class FastLaneProtocol(HttpToolsProtocol):
         elif broken is self._active:
             self._begin(broken)
 
+    def _is_last(self, latest: object) -> bool:
+        """Tell whether a request has been read whole after which the connection closes."""
+        if isinstance(latest, Exchange):
+            return latest.complete and not latest.keep_alive
+        return isinstance(latest, RequestResponseCycle) and not latest.more_body and not latest.keep_alive
+
+    def _take_from_application(self, cycle: RequestResponseCycle) -> bool:
+        """Have the application's part in an unfinished request end; False where it has begun to answer."""
+        if self.pipeline and self.pipeline[0][0] is cycle:
+            self.pipeline.popleft()
+        elif cycle.response_started:
+            return False
+        else:
+            cycle.disconnected = cycle.response_complete = True
+            cycle.message_event.set()
+        return True
+
     def send_400_response(self, msg: str) -> None:
         error = RequestError(msg)
         body = replies.error_json(error, Shape.OPENAI)
@@ -441,14 +472,32 @@ class FastLaneProtocol(HttpToolsProtocol):
         wanted = [value.strip().lower() for name, value in self.headers if name.lower() == b"upgrade"]
         return b"websocket" not in wanted and self.parser.get_method() != b"CONNECT"
 
-    def _decline_upgrade(self, rest: bytes) -> None:
-        """Read the request again without its offer: the parser has not looked at the body of an upgrade."""
-        dropped = nominated(self.headers) | {b"connection", b"upgrade"}
-        kept: HeaderList = [(name, value) for name, value in self.headers if name.lower() not in dropped]
-        lines = b"".join(b"%b: %b\r\n" % header for header in kept)
-        head = b"%b %b HTTP/1.1\r\n%b\r\n" % (self.parser.get_method(), self.url, lines)
-        self.parser = httptools.HttpRequestParser(self)
-        self.data_received(head + rest)
+    def _decline_upgrades(self, rest: memoryview) -> None:
+        """Read requests again without their offers: the parser stops at each and has not looked at its body."""
+        while not self._deaf:
+            start = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+            head = start + without_offer(self.headers) + b"\r\n"
+            self.parser = self._new_parser()
+            try:
+                self.parser.feed_data(head)
+                self.parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as upgrade:
+                if not self._plain_upgrade:
+                    return
+                rest = rest[upgrade.args[0] :]
+            except httptools.HttpParserError as error:
+                self._refuse_stream(RequestError(f"The request is not valid HTTP/1.1: {error}."))
+            else:
+                if self._reading:
+                    self._take_stock()
+                return
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        """Return a parser like the first one, which uvicorn made."""
+        parser = httptools.HttpRequestParser(self)
+        if hasattr(parser, "set_dangerous_leniencies"):
+            parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
 
 
 def fast_lane_protocol(handler: Handler, limits: ClientLimits | None = None) -> type[FastLaneProtocol]:

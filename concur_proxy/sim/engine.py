@@ -12,13 +12,15 @@ The rules, each as vLLM has it:
 5. Blocks become shareable in the step that fills them.
 
 A step has two ends: ``start_step`` decides what is computed and says when it ends, ``end_step`` brings the tokens.
-Requests may arrive and be aborted in between.
+Requests may arrive and be aborted in between; of merged steps only after ``catch_up``.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 
 from concur_proxy.sim.kvcache import BlockPool
@@ -109,12 +111,38 @@ class Engine:
         """The tokens of the step under way. Requests aborted meanwhile get none."""
         step, self._step = self._step, None
         assert step is not None, "no step is under way"
+        return self._apply(step)
+
+    def catch_up(self, now: float) -> float | None:
+        """Have done what merged steps have brought until ``now``; the time when the step ends that is under way then.
+
+        Before anything else happens to the engine in the midst of merged steps, or is read from it. The rest of the
+        merged steps is forgotten: what happens may change it.
+        """
+        step = self._step
+        if step is None:
+            return None
+        ends_at = step.ends_at
+        done = min(bisect_right(ends_at, now), len(ends_at) - 1)
+        if done:
+            past = replace(step, ends_at=ends_at[:done])
+            self._step = step = step.after(done)
+            self._apply(past)
+            for request, count in step.batch:
+                self._grow(request, count)
+        del step.ends_at[1:]
+        return step.ends_at[0]
+
+    def _apply(self, step: Step) -> StepResult:
+        """Bring what a step, or several merged ones, have computed."""
         steps = len(step.ends_at)
         batch = [(request, count) for request, count in step.batch if request.running]
         emitted: list[tuple[Request, int]] = []
         finished: list[Request] = []
         fresh = 0
         for request, count in batch:
+            if steps > 1:
+                self._grow(request, count + steps - 1)
             request.computed += count + steps - 1
             if request.computed < request.total + steps - 1:
                 continue
@@ -226,9 +254,6 @@ class Engine:
         missing = sum(-(-(request.computed + 1 + more) // size) - len(request.blocks) for request, _ in step.batch)
         if missing > self.pool.free:
             del ends_at[1:]  # somebody will be preempted on the way: one step at a time
-            return
-        for request, count in step.batch:
-            self._grow(request, count + more)
 
     # ------------------------------------------------------------------ what a step brings
 

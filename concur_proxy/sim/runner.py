@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,7 +47,10 @@ class Work:
 
 
 class Runner:
-    """Steps follow each other without gaps while there is work. Equal steps are merged up to the next event."""
+    """Steps follow each other without gaps while there is work.
+
+    Equal steps are merged, as far as the next reading of the engine; whatever else happens to it meanwhile cuts them.
+    """
 
     def __init__(self, backend: BackendId, config: EngineConfig, events: Events) -> None:
         self.backend = backend
@@ -56,31 +60,43 @@ class Runner:
         self.up = True
         self.share = 1.0
         """Of the KV cache that is there."""
+        self.next_reading_at = math.inf
         self._events = events
         self._ends: dict[Request, OnEnd] = {}
         self._busy = False
+        self._ends_at = 0.0
         self._past = Work()
-        self._taken = 0
+        self._taken: list[int] = []
 
     @property
     def work(self) -> Work:
         """Everything done so far."""
+        self.catch_up()
         total = replace(self._past)
         total.add(self.engine)
         return total
 
+    def catch_up(self) -> None:
+        """Bring the engine to the present moment: before anything is read from it or done to it."""
+        end = self.engine.catch_up(self._events.now)
+        if end is not None and end != self._ends_at:
+            self._expect(end)
+
     @property
     def generated_tokens(self) -> int:
+        """As of the last ``catch_up``."""
         return self._past.generated_tokens + self.engine.stats.generation_tokens
 
     @property
     def usage(self) -> float:
         """Share of the blocks that are there which running requests hold, 0..1."""
         pool = self.engine.pool
-        return (pool.used - self._taken) / max(1, pool.total - 1 - self._taken)
+        taken = len(self._taken)
+        return (pool.used - taken) / max(1, pool.total - 1 - taken)
 
     def submit(self, request: Request, on_end: OnEnd) -> None:
         """Give the engine a request; it must be up."""
+        self.catch_up()
         self.engine.submit(request)
         self._ends[request] = on_end
         self._wake()
@@ -88,15 +104,17 @@ class Runner:
     def abort(self, request: Request) -> None:
         """The client has gone: nobody is told."""
         if self._ends.pop(request, None) is not None:
+            self.catch_up()
             self.engine.abort(request)
 
     def lose(self) -> None:
         """The engine dies, and everything in it."""
+        self.catch_up()
         ends, self._ends = self._ends, {}
         self._past.add(self.engine)
         self.engine = Engine(self.config)
         self.up = self._busy = False
-        self._taken = 0
+        self._taken = []
         for on_end in ends.values():
             on_end(End.LOST)
 
@@ -108,20 +126,23 @@ class Runner:
 
     def flush(self) -> None:
         """All content that no request holds is gone."""
+        self.catch_up()
         self.engine.pool.forget()
 
     def shrink(self, share: float) -> None:
-        """Only this share of the cache is there from now on; blocks in use go when they are given back."""
+        """Only this share of the cache is there from now on; blocks in use go when they are given back, and 1 brings all of it back."""
+        self.catch_up()
         self.share = share
         self._shrink()
 
     def _shrink(self) -> None:
         pool = self.engine.pool
-        missing = round((1.0 - self.share) * (pool.total - 1)) - self._taken
+        missing = round((1.0 - self.share) * (pool.total - 1)) - len(self._taken)
         if missing > 0:
-            count = min(missing, pool.free)
-            pool.take(count)
-            self._taken += count
+            self._taken += pool.take(min(missing, pool.free))
+        elif missing < 0:
+            pool.release(self._taken[missing:])
+            del self._taken[missing:]
 
     def _wake(self) -> None:
         if not self._busy:
@@ -131,16 +152,21 @@ class Runner:
     def _start(self, engine: Engine) -> None:
         if engine is not self.engine:
             return
-        end = engine.start_step(self._events.now, until=self._events.next_at)
+        end = engine.start_step(self._events.now, until=self.next_reading_at)
         if end is None:
             self._busy = False
         else:
-            self._events.at(end, partial(self._end, engine))
+            self._expect(end)
 
-    def _end(self, engine: Engine) -> None:
-        if engine is not self.engine:
+    def _expect(self, end: float) -> None:
+        self._ends_at = end
+        self._events.at(end, partial(self._end, self.engine, end))
+
+    def _end(self, engine: Engine, end: float) -> None:
+        if engine is not self.engine or end != self._ends_at:
             return
         result = engine.end_step()
+        self._ends_at = -1.0
         if self.share < 1.0:
             self._shrink()
         self._events.at(self._events.now, partial(self._start, engine), last=True)

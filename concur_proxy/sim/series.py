@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from concur_proxy.core.regulator import Regulator
-from concur_proxy.sim.runner import Runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +31,8 @@ class Series:
     backend: str
     moments: list[Moment] = field(default_factory=list)
 
-    def note(self, regulator: Regulator, runner: Runner) -> None:
-        """Keep the newest update."""
+    def note(self, regulator: Regulator, generated_tokens: int) -> None:
+        """Keep the newest update, with the tokens that the engine had generated when it was last read."""
         point = regulator.history[-1]
         snapshot = regulator.law_snapshot()
         self.moments.append(
@@ -45,7 +44,7 @@ class Series:
                 held=point.held,
                 kv_usage=point.kv_usage,
                 hit_rate=point.hit_rate,
-                generated_tokens=runner.generated_tokens,
+                generated_tokens=generated_tokens,
                 law={name: float(value) for name, value in snapshot.items() if isinstance(value, int | float)},
             )
         )

@@ -107,6 +107,18 @@ class Step:
     context: int = 0
     ends_at: list[float] = field(default_factory=list)
 
+    def after(self, done: int) -> Step:
+        """The part of merged decode steps that follows the first ``done``."""
+        return Step(
+            self.ends_at[done - 1],
+            self.budget,
+            self.batch,
+            self.tokens,
+            self.decodes,
+            self.context + done * self.decodes,
+            self.ends_at[done:],
+        )
+
     def add(self, request: Request, count: int) -> None:
         self.batch.append((request, count))
         self.budget -= count

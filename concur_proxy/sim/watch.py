@@ -31,18 +31,25 @@ class Watch:
         self._signals = signals
         self._events = events
         self._random = random
+        self._generated = 0
 
     def start(self) -> None:
         """Read the metrics for the first time, before anything runs."""
         if self.sees:
             self.regulator.sample(self._read())
-        self._events.after(self._signals.interval_s, self._scrape)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        self.runner.next_reading_at = self._events.now + self._signals.interval_s
+        self._events.at(self.runner.next_reading_at, self._scrape)
 
     def _read(self) -> EngineSample:
         return read(self.runner, self._signals, self.capacity, self._random, now=self._events.now)
 
     def _scrape(self) -> None:
         signals = self._signals
+        self.runner.catch_up()
+        self._generated = self.runner.generated_tokens
         if self.sees and self.runner.up:
             sample = self._read()
             if signals.delay_s:
@@ -51,7 +58,7 @@ class Watch:
                 self._told(sample)
         else:
             self._events.after(PATIENCE * signals.interval_s, self._update)
-        self._events.after(signals.interval_s, self._scrape)
+        self._schedule()
 
     def _told(self, sample: EngineSample) -> None:
         self.regulator.sample(sample)
@@ -59,4 +66,4 @@ class Watch:
 
     def _update(self) -> None:
         self.regulator.update(now=self._events.now)
-        self.series.note(self.regulator, self.runner)
+        self.series.note(self.regulator, self._generated)

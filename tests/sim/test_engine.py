@@ -252,8 +252,8 @@ def plans(draw):
     return Plan(tuple(arrivals), tuple(aborts), draw(st.integers(9, 24)), seqs, draw(st.integers(seqs, 80)))
 
 
-def run(plan: Plan, *, merge: bool, look=lambda target: None):
-    """Play a plan; what each request got and when, and the counters."""
+def run(plan: Plan, *, merge: bool, cut: bool = False, look=lambda target: None):
+    """Play a plan; what each request got and when, and the counters. ``cut``: learn of events in the midst of steps."""
     target = Engine(
         EngineConfig(plan.blocks, COST, max_num_seqs=plan.seqs, max_num_batched_tokens=plan.budget, block_size=16)
     )
@@ -267,8 +267,16 @@ def run(plan: Plan, *, merge: bool, look=lambda target: None):
         while events and events[0][0] <= now:
             _, kind, index = events.pop(0)
             (target.abort if kind else target.submit)(jobs[index])
-        until = (events[0][0] if events else float("inf")) if merge else None
-        result = target.step(now, until=until)
+        event = events[0][0] if events else float("inf")
+        if cut and (end := target.start_step(now, until=float("inf"))) is not None:
+            while now < event < end:
+                end = target.catch_up((now + event) / 2)
+                look(target)
+                end = target.catch_up(event)
+                now = event
+            result = target.end_step()
+        else:
+            result = target.step(now, until=event if merge else None)
         look(target)
         now = result.ended_at if result else events[0][0] if events else now
     return target, jobs
@@ -307,6 +315,15 @@ def test_every_request_gets_all_its_tokens_and_no_block_is_lost(plan):
 @settings(max_examples=150, deadline=None)
 def test_merging_steps_changes_no_result(plan):
     assert told(*run(plan, merge=True)) == told(*run(plan, merge=False))
+
+
+@given(plans())
+@settings(max_examples=150, deadline=None)
+def test_catching_up_in_the_midst_of_merged_steps_changes_no_result(plan):
+    def look(target):
+        assert target.pool.used + target.pool.free + 1 == target.pool.total
+
+    assert told(*run(plan, merge=True, cut=True, look=look)) == told(*run(plan, merge=False))
 
 
 @given(plans())

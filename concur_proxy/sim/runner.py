@@ -130,7 +130,10 @@ class Runner:
         self.engine.pool.forget()
 
     def shrink(self, share: float) -> None:
-        """Only this share of the cache is there from now on; blocks in use go when they are given back, and 1 brings all of it back."""
+        """Only this share of the cache is there from now on; blocks in use go when they are given back.
+
+        A larger share brings back what a smaller one took.
+        """
         self.catch_up()
         self.share = share
         self._shrink()

@@ -134,15 +134,12 @@ class Line:
     def take_first(self, able: Collection[BackendId]) -> Turn | None:
         """Take out the first turn that may run on one of ``able``; it comes back by ``push``, or leaves."""
         first: Entry | None = None
-        best: Place = ()
         for name, lane in list(self._lanes.items()):
             entry = lane.head()
             if entry is None:
                 del self._lanes[name]
-                continue
-            place = self.order.place(entry)
-            if (first is None or place < best) and lane.leads_to(able, self._kept_from_cold):
-                first, best = entry, place
+            elif (first is None or self.order.goes_before(entry, first)) and lane.leads_to(able, self._kept_from_cold):
+                first = entry
         if first is None:
             return None
         turn = first[3]

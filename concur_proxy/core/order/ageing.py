@@ -56,12 +56,12 @@ class Ageing:
     def granted(self, turn: Turn, now: float) -> None:
         """The turn has been let in: one of the second line goes, too."""
         self._now = now
-        self._leave(turn)
+        self._leave(turn.ticket)
         self._serve()
 
     def gone(self, turn: Turn) -> None:
         """The turn was refused, or its client went away."""
-        self._leave(turn)
+        self._leave(turn.ticket)
         if turn.ticket in self._queued:
             self._queued.remove(turn.ticket)
             self._bury()
@@ -79,9 +79,9 @@ class Ageing:
                 found.append(turn)
         return found
 
-    def _leave(self, turn: Turn) -> None:
-        self._here.discard(turn.ticket)
-        self._overdue.discard(turn.ticket)
+    def _leave(self, ticket: int) -> None:
+        self._here.discard(ticket)
+        self._overdue.discard(ticket)
         if len(self._waiters) > FEW and len(self._waiters) > 2 * len(self._here):
             self._waiters = [item for item in self._waiters if item[1] in self._here]
             heapq.heapify(self._waiters)
@@ -99,8 +99,9 @@ class Ageing:
 
     def _overdue_at(self, turn: Turn) -> float:
         """Return when a turn that should go now is overdue, which leaves it half of the time until it is refused."""
-        patience = max((LATE - 1.0) * (self._now - turn.arrived_at), SOON_S)
-        return self._now + min(patience, max(0.0, turn.deadline - self._now) / 2)
+        now = self._now
+        patience = max((LATE - 1.0) * (now - turn.arrived_at), SOON_S)
+        return now + min(patience, max(0.0, turn.deadline - now) / 2)
 
     def _bury(self) -> None:
         self._dead += 1

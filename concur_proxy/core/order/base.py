@@ -60,6 +60,10 @@ class Order:
         """Return where an entry stands among those of all lanes."""
         return entry[:3]
 
+    def goes_before(self, entry: Entry, other: Entry) -> bool:
+        """Compare the heads of two lanes."""
+        return entry < other
+
     def is_cold(self, turn: Turn) -> bool:  # noqa: ARG002
         """Tell whether a turn leaves a part of the window to others, and so is no measure for them."""
         return False

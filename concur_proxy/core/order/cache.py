@@ -34,12 +34,10 @@ class CacheAware(Order):
         self._counts = TurnCounts()
 
     def rank(self, turn: Turn) -> tuple[int, float]:
-        return class_of(turn.session), -self.progress(turn) / self._size(turn)
-
-    def progress(self, turn: Turn) -> float:
-        """Return how much of its session's work will be done with this turn, 0..1."""
-        had = turn.session.turns + 1
-        return 1.0 if turn.facts.final else had / (had + self._counts.remaining(had))
+        session = turn.session
+        had = session.turns + 1
+        progress = 1.0 if turn.facts.final else had / (had + self._counts.remaining(had))
+        return class_of(session), -progress / self._size(turn)
 
     def finished(self, turn: Turn, usage: Usage | None) -> None:  # noqa: ARG002
         session = turn.session

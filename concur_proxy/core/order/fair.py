@@ -33,6 +33,9 @@ class Fair(Order):
         tenant = self.accounts.of(entry[3])
         return entry[0], self.accounts.served(tenant), tenant.number, entry[1], entry[2]
 
+    def goes_before(self, entry: Entry, other: Entry) -> bool:
+        return self.place(entry) < self.place(other)
+
     def joined(self, turn: Turn) -> None:
         self.accounts.joined(turn)
 

@@ -3,9 +3,9 @@
 
     python bench/peers.py install            # once: the other proxies, each into an environment of its own
     python bench/proxy_overhead.py           # five rounds, about a quarter of an hour
-    python bench/proxy_overhead.py --quick   # all of it in a minute; fails where this proxy costs far too much
+    python bench/proxy_overhead.py --quick   # within a minute; fails where this proxy costs far too much
 
-A proxy that is not installed is left out. Every round starts each proxy afresh, one at a time, on a core of its own.
+A proxy that is not installed is left out, and so is LiteLLM, which is slow to start, from a quick run. Every round starts each proxy afresh, one at a time, on a core of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bench.overhead.machine import Facts
 from bench.overhead.page import page
 from bench.overhead.rounds import QUICK, STEPS, Bench, Plan
 from bench.overhead.summary import Results
-from bench.overhead.ways import CACHE, NO_PROXY, OURS, RELAY, Way, all_ways
+from bench.overhead.ways import CACHE, LITELLM, NO_PROXY, OURS, RELAY, Way, all_ways
 
 GUARD = 15.0
 """Times the CPU per request of the bare relay, at 1 KB and 64 connections: more than this is a mistake somewhere."""
@@ -72,10 +72,10 @@ def guard(results: Results) -> str | None:
     return f"a request costs {ratio:.1f} times what it costs in the bare relay" if ratio > GUARD else None
 
 
-def chosen(ways: Sequence[Way], only: str | None) -> list[Way]:
+def chosen(ways: Sequence[Way], only: str | None, *, quick: bool) -> list[Way]:
     """Return the ways that were asked for; no proxy is always among them, as the others are compared with it."""
     names = {way.name for way in ways}
-    wanted = {NO_PROXY, *only.split(",")} if only else names
+    wanted = {NO_PROXY, *only.split(",")} if only else names - ({LITELLM} if quick else set())
     if unknown := wanted - names:
         sys.exit(f"--only: {', '.join(sorted(unknown))}: there is no such way; these are: {', '.join(sorted(names))}")
     return [way for way in ways if way.name in wanted]
@@ -104,7 +104,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     given = arguments()
     count = given.rounds or (1 if given.quick else 5)
-    ways = chosen(all_ways(law=given.law, cache=given.cache), given.only)
+    ways = chosen(all_ways(law=given.law, cache=given.cache), given.only, quick=given.quick)
     facts = Facts.gather(command(given, count), count)
     results = measure([way for way in ways if way.version is not None], QUICK if given.quick else Plan(), count)
     block = page(results, ways, facts)

@@ -1,13 +1,15 @@
 """The load: connections that send chat requests, driven by callbacks; what a client costs must not be what is measured.
 
 ``closed``: each connection sends its next request when the answer to the last one is complete. ``streams``: the same
-with streams. ``paced``: requests leave at fixed times whatever has been answered, each on a connection that is free.
+with streams. ``paced``: requests leave at fixed times whatever has been answered, each on the connection that was
+free for longest, so that all sessions take part.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -147,7 +149,7 @@ class Run:
         self._until = 0.0
         self._all_sent = False
         self._connections: list[Connection] = []
-        self._free: list[Connection] = []
+        self._free: deque[Connection] = deque()
 
     async def play(self) -> Result:
         await self._connect()
@@ -179,14 +181,14 @@ class Run:
 
     async def _paced(self, started: float) -> None:
         """Send at fixed times. One for which no connection is free is a problem: so many may be under way."""
-        self._free = list(self._connections)
+        self._free.extend(self._connections)
         for number in range(int(self.job.seconds * self.job.rate)):
             at = started + number / self.job.rate
             while (wait_s := at - time.perf_counter()) > 0:
                 await asyncio.sleep(wait_s)
             self.result.late_s = max(self.result.late_s, time.perf_counter() - at)
             if self._free:
-                self._free.pop().send()
+                self._free.popleft().send()
             else:
                 self.result.fail("no connection was free")
         self._all_sent = True

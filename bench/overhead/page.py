@@ -10,9 +10,9 @@ from bench.overhead.machine import Facts
 from bench.overhead.rounds import CONNECTIONS, MANY, PACE_PER_S, SIZES
 from bench.overhead.summary import Results, Spread, estimated
 from bench.overhead.upstream import CHUNKS, GAP_S
-from bench.overhead.ways import NO_PROXY, Way
+from bench.overhead.ways import LITELLM, NO_PROXY, RELAY, Way
 
-LABELS = {"relay": "bare relay", "litellm": "LiteLLM"}
+LABELS = {RELAY: "bare relay", LITELLM: "LiteLLM"}
 NOTES = f"""\
 Medians of the rounds, in brackets the least and the most. CPU: user and system time of the proxy and its children, less
 what it uses when idle, by answered requests or by events that arrived ({CHUNKS} a stream and a few more,

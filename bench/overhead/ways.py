@@ -27,6 +27,7 @@ CACHE = Path(os.environ.get("CONCUR_PEERS") or Path.home() / ".cache" / "concur-
 OURS = "concur-proxy"
 NO_PROXY = "no proxy"
 RELAY = "relay"
+LITELLM = "litellm"
 
 Start = Callable[[Engine, Path], AbstractContextManager[Server]]
 
@@ -59,7 +60,7 @@ def all_ways(*, law: str, cache: Path) -> tuple[Way, ...]:
         _peer(cache, "sglang-router", "--policy round_robin --log-level warn", _sglang_router),
         _peer(
             cache,
-            "litellm",
+            LITELLM,
             "one worker, LITELLM_LOG=ERROR, LITELLM_MODE=PRODUCTION, no keys, no database",
             _litellm,
         ),
@@ -82,7 +83,7 @@ def _peer(cache: Path, name: str, setup: str, command: Callable[[Path, int, Engi
     def start(engine: Engine, folder: Path) -> Iterator[Server]:
         port = free_port()
         words = command(binaries, port, engine, folder)
-        with served(words, port, folder / "log", env=LITELLM if name == "litellm" else {}) as server:
+        with served(words, port, folder / "log", env=LITELLM_ENVIRONMENT if name == LITELLM else {}) as server:
             yield server
 
     return Way(name, installed_version(binaries / "python", name), setup, start)
@@ -123,7 +124,7 @@ def _sglang_router(binaries: Path, port: int, engine: Engine, _: Path) -> list[s
     return [binaries / "python", "-m", "sglang_router.launch_router", *flags.split(), *workers.split()]
 
 
-LITELLM = {
+LITELLM_ENVIRONMENT = {
     "LITELLM_LOG": "ERROR",
     "LITELLM_MODE": "PRODUCTION",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",

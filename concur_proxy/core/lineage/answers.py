@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from concur_proxy.core.lineage.digests import text_digest
-from concur_proxy.core.lineage.talk import CALLS, Answer, answer_in, said
+from concur_proxy.core.lineage.talk import CALLS, Answer, answer_in, head, said
 from concur_proxy.core.usage import UsageReader
 from concur_proxy.model import FinishReason, Usage
 
@@ -68,7 +68,8 @@ class AnswerReader:
         if not self._streamed and self._rest:
             self._read_whole(_object(self._rest))
             self._rest = b""
-        answer = Answer(self._call, said("".join(self._texts)))
+        text = "".join(self._texts)
+        answer = Answer(self._call, said(text), head(text))
         return answer if any(answer) else None
 
     def _read_events(self) -> None:
@@ -79,15 +80,16 @@ class AnswerReader:
 
     def _read_event(self, event: dict[str, object]) -> None:
         """Chat sends ``choices[].delta``, Anthropic ``content_block`` and ``delta``, Responses whole items."""
-        delta = _first(event.get("choices")).get("delta") or event.get("delta")
-        block = event.get("content_block")
-        if isinstance(delta, dict):
-            self._call = self._call or text_digest(_first(delta.get("tool_calls")).get("id"))
-            self._add(delta.get("content") or delta.get("text"))
-        elif isinstance(block, dict) and block.get("type") == "tool_use":
-            self._call = self._call or text_digest(block.get("id"))
-        elif event.get("type") == "response.output_item.done":
+        if event.get("type") == "response.output_item.done":
             self._read_item(event.get("item"))
+        elif isinstance(block := event.get("content_block"), dict):
+            self._call = self._call or (text_digest(block.get("id")) if block.get("type") == "tool_use" else 0)
+        else:
+            choice = _first(event.get("choices"))
+            delta = choice.get("delta") or event.get("delta") or choice
+            if isinstance(delta, dict):
+                self._call = self._call or text_digest(_first(delta.get("tool_calls")).get("id"))
+                self._add(delta.get("content") or delta.get("text"))
 
     def _read_whole(self, body: dict[str, object]) -> None:
         output = body.get("output")
@@ -95,10 +97,11 @@ class AnswerReader:
             for item in output:
                 self._read_item(item)
             return
-        message = _first(body.get("choices")).get("message") or body
+        choice = _first(body.get("choices"))
+        message = choice.get("message") or choice or body
         if isinstance(message, dict):
             self._call = answer_in(message).call
-            self._add_content(message.get("content"))
+            self._add_content(message.get("content") or message.get("text"))
 
     def _read_item(self, item: object) -> None:
         """Take in an output item of the Responses API."""

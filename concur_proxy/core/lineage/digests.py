@@ -34,7 +34,7 @@ def message_digest(message: object) -> int:
     if role == "assistant" and type(content) is str and content.startswith(THINKING[0]):
         said = text_digest(without_thinking(content))
     named = role if type(role) is str else ""
-    if len(message) == 2:
+    if len(message) == 2 and content is not None:
         return hash((named, said))
     calls, answers_to = message.get("tool_calls"), message.get("tool_call_id")
     if not calls and not answers_to:

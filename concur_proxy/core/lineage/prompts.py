@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from concur_proxy.core.lineage.lengths import Lengths
-from concur_proxy.core.lineage.talk import Answer
+from concur_proxy.core.lineage.talk import HEAD_WINDOW, Answer, head
 
-BLOCK = 2048
+SMALL_BLOCK, LARGE_BLOCK = 256, 4096
 """Characters or tokens of a block."""
+FINE = 8192
+"""Where blocks become large: prompts that begin alike part within the small ones, so that few share a block's ends."""
 
 
 class Prompt:
-    __slots__ = ("_last", "_prompt", "has_tools", "key")
+    __slots__ = ("_ends", "_last", "_prompt", "has_tools", "key")
 
     def __init__(self, prompt: str | list[int], *, key: str = "") -> None:
         self._prompt = prompt
+        self._ends: list[int] = []
+        """Where each point is, as an index of the prompt."""
         self._last = (0, 0)
         """Length of the last block, which is not whole, and the point that it begins at."""
         self.has_tools = False
@@ -28,14 +32,17 @@ class Prompt:
     def points(self, seed: int, lengths: Lengths) -> list[int]:
         prompt, size = self._prompt, len(self._prompt)
         found: list[int] = []
+        self._ends = []
         start, point = 0, seed
         while True:
-            ends = (start + rest for rest in sorted(lengths.after(point)))
-            found += [_end(point, prompt[start:end]) for end in ends if end < size]
-            if start + BLOCK > size:
+            ends = [end for rest in sorted(lengths.after(point)) if (end := start + rest) < size]
+            found += [_end(point, prompt[start:end]) for end in ends]
+            self._ends += ends
+            block = SMALL_BLOCK if start < FINE else LARGE_BLOCK
+            if start + block > size:
                 break
-            point = hash((point, _hash(prompt[start : start + BLOCK])))
-            start += BLOCK
+            point = hash((point, _hash(prompt[start : start + block])))
+            start += block
         self._last = (size - start, point)
         found.append(_end(point, prompt[start:]))
         return found
@@ -47,8 +54,12 @@ class Prompt:
     def role(self, index: int) -> str:  # noqa: ARG002 - a prompt does not tell who speaks
         return ""
 
-    def answer(self, index: int) -> Answer | None:  # noqa: ARG002
-        return None
+    def answer(self, index: int) -> Answer | None:
+        """Return how the text begins that follows the earlier prompt; where it ends the prompt does not tell."""
+        if not isinstance(self._prompt, str) or not 0 < index <= len(self._ends):
+            return None
+        end = self._ends[index - 1]
+        return Answer(head=head(self._prompt[end : end + HEAD_WINDOW]))
 
     def tail(self, seed: int, index: int) -> int:  # noqa: ARG002
         return 0

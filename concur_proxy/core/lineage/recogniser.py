@@ -67,14 +67,14 @@ class Lineage:
         Tell by ``answered`` how it ended: what comes next is told apart by that.
         """
         table = self._table
-        seed = hash((self._name, namespace, talk.key))
+        seed = seed_of(self._name, namespace, talk.key)
         points = talk.points(seed, table.lengths)
         found = self._find(namespace, talk, seed, points, retry=retry)
         run = found if isinstance(found, Run) else table.begin(namespace, seed)
+        talk.remember(table.lengths)
         last = len(points) - 1
         before = points[last - 1] if last > 0 and talk.tail(seed, last - 1) else 0
         table.move(run, points[last], length=last + 1, before=before, tail=talk.tail(seed, last))
-        talk.remember(table.lengths)
         if isinstance(found, Run):
             return Recognised(run, CONTINUED)
         return Recognised(run, *found)
@@ -160,3 +160,8 @@ class Lineage:
             if run is not None and run.state is State.ANSWERED and talk.role(index + 1) == MODEL:
                 return run
         return None
+
+
+def seed_of(name: str, namespace: str, key: str) -> int:
+    """Return where the chains of one namespace begin, of the talks with one key of the client's."""
+    return hash((name, namespace, key))

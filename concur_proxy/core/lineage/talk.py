@@ -16,16 +16,25 @@ CALLS = ("function_call", "custom_tool_call")
 
 
 class Answer(NamedTuple):
-    """How a message of the model is known again: by the first tool call's id and by its text. Hashes, 0 for none."""
+    """How what the model has said is known again. Hashes, 0 for none."""
 
     call: int = 0
+    """Id of the first tool call."""
     text: int = 0
+    head: int = 0
+    """How the text begins: in a plain prompt nobody can tell where it ends."""
 
     def likeness(self, other: Answer | None) -> int:
         """Return how many of the two agree."""
         if other is None:
             return 0
-        return (self.call == other.call != 0) + (self.text == other.text != 0)
+        return sum(own == its != 0 for own, its in zip(self, other, strict=True))
+
+
+HEAD_LENGTH = 48
+"""Characters of a text's beginning."""
+HEAD_WINDOW = 64
+"""Same, with the space that may come before them."""
 
 
 class Talk(Protocol):
@@ -130,6 +139,12 @@ def answer_in(message: dict[str, object]) -> Answer:
 def said(text: str) -> int:
     """Return the number of a generated text; reasoning before it and space around it do not count."""
     return text_digest(without_thinking(text).strip())
+
+
+def head(text: str) -> int:
+    """Return the number of how a text begins; 0 for a short one."""
+    begin = text[:HEAD_WINDOW].lstrip()[:HEAD_LENGTH]
+    return text_digest(begin) if len(begin) == HEAD_LENGTH else 0
 
 
 def _first_call(calls: object) -> int:

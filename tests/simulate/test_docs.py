@@ -1,0 +1,49 @@
+"""The documents' examples run, and no key of a scenario goes unmentioned."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from concur_proxy.cli import app
+from concur_proxy.sim import scenario
+from concur_proxy.simulate import scenario_names
+
+PAGE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+
+
+def example(name):
+    (found,) = re.findall(rf"<!-- {name} -->\n```\w+\n(.*?)```\n<!-- end -->", PAGE, flags=re.DOTALL)
+    return found
+
+
+def test_the_example_runs_from_the_command_line_and_as_a_library(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(example("scenario"))
+    done = CliRunner().invoke(app, ["simulate", "mine.yaml", "--laws", "unlimited,aimd", "--jobs", "1"])
+    assert done.exit_code == 0
+    assert "makespan" in done.output
+    exec(example("library"), {})
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    "part", [name for name in dir(scenario) if name.endswith("Part") and name != "Part"] + ["Scenario"]
+)
+def test_every_key_of_a_scenario_is_explained(part):
+    for key in getattr(scenario, part).model_fields:
+        assert re.search(rf"`{key}\b", PAGE), f"{part}.{key} is missing in docs/simulator.md"
+
+
+def test_the_number_of_scenarios_is_said():
+    assert len(scenario_names()) == 31
+    assert "Thirty-one scenarios" in PAGE
+
+
+def test_every_option_is_explained():
+    help_text = (
+        CliRunner().invoke(app, ["simulate", "--help"], env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}).output
+    )
+    for option in set(re.findall(r"--[a-z]+", help_text)) - {"--help"}:
+        assert option in PAGE

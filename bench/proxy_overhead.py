@@ -5,7 +5,8 @@
     python bench/proxy_overhead.py           # five rounds, about a quarter of an hour
     python bench/proxy_overhead.py --quick   # within a minute; fails where this proxy costs far too much
 
-A proxy that is not installed is left out, and so is LiteLLM, which is slow to start, from a quick run. Every round starts each proxy afresh, one at a time, on a core of its own.
+A proxy that is not installed is left out, and so is LiteLLM, which is slow to start, from a quick run. Every round
+starts each proxy afresh, one at a time, on a core of its own.
 """
 
 from __future__ import annotations

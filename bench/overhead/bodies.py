@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ def request(authority: str, session: str, size: int, *, stream: bool = False, us
     return Request(head.encode() + start, end)
 
 
+@functools.cache
 def chat(size: int, *, stream: bool = False, user: str | None = None) -> tuple[bytes, bytes]:
     """Return a chat body of ``size`` bytes without its turn number: what comes before and after it.
 

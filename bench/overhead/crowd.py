@@ -77,69 +77,81 @@ class Client(asyncio.Protocol):
 
 async def hold(server: Server, load: Load, shape: Shape) -> Held:
     """Measure with a proxy of ``PLACES`` places that has seen no session yet. BenchError where turns go other ways."""
-    authority = f"127.0.0.1:{server.port}"
-    streams = await _connect(server, STREAMS)
-    for number, client in enumerate(streams):
-        client.send(bodies.request(authority, f"stream-{number}", 1024, stream=True, user=ENDLESS))
-    await _await_status(server, "running", STREAMS)
-    _active(server, load, shape.active_s)  # warms up and takes the places
-    quiet = _active(server, load, shape.active_s)
-    at_first = kernel.memory(server.pids).now
-    clients = await _connect(server, shape.turns)
-    connected = kernel.memory(server.pids).now
-    for number, client in enumerate(clients):
-        client.send(bodies.request(authority, f"held-{number}", shape.body_bytes))
-        if number % BATCH == 0:
-            await asyncio.sleep(0)
-    await _await_status(server, "held", shape.turns)
-    held = kernel.memory(server.pids).now
-    crowded = _active(server, load, shape.active_s)
-    if any(client.answered for client in clients):
-        raise BenchError("a turn was answered that should have been held")
-    for client in (*streams, *clients):
-        client.transport.abort()
-    return Held(
-        (connected - at_first) / shape.turns,
-        (held - connected) / shape.turns,
-        held,
-        *_latency(quiet),
-        *_latency(crowded),
-    )
+    crowd = _Crowd(server, load, shape)
+    try:
+        return await crowd.measure()
+    finally:
+        for client in crowd.clients:
+            client.transport.abort()
+        await asyncio.sleep(0)
 
 
-async def _connect(server: Server, count: int) -> list[Client]:
-    loop = asyncio.get_running_loop()
-    found: list[Client] = []
-    while len(found) < count:
-        batch = min(BATCH, count - len(found))
-        made = await asyncio.gather(*(loop.create_connection(Client, "127.0.0.1", server.port) for _ in range(batch)))
-        found += [client for _, client in made]
-    return found
+class _Crowd:
+    def __init__(self, server: Server, load: Load, shape: Shape) -> None:
+        self._server, self._load, self._shape = server, load, shape
+        self._authority = f"127.0.0.1:{server.port}"
+        self.clients: list[Client] = []
 
+    async def measure(self) -> Held:
+        await self._start_streams()
+        self._active()  # warms up and takes the places
+        quiet, at_first = self._active(), self._rss()
+        clients = await self._connect(self._shape.turns)
+        connected = self._rss()
+        await self._send_turns(clients)
+        held, crowded = self._rss(), self._active()
+        if any(client.answered for client in clients):
+            raise BenchError("a turn was answered that should have been held")
+        turns = self._shape.turns
+        sizes = ((connected - at_first) / turns, (held - connected) / turns, held)
+        return Held(*sizes, *_latency(quiet), *_latency(crowded))
 
-async def _await_status(server: Server, name: str, count: int) -> None:
-    """Wait until the proxy has so many sessions in a state."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (found := _sessions(server)[name]) != count:
-        if time.monotonic() > deadline:
-            raise BenchError(f"the proxy has {found} {name} sessions, not {count}")
-        await asyncio.sleep(POLL_S)
+    async def _start_streams(self) -> None:
+        for number, client in enumerate(await self._connect(STREAMS)):
+            client.send(bodies.request(self._authority, f"stream-{number}", 1024, stream=True, user=ENDLESS))
+        await self._await("running", STREAMS)
 
+    async def _send_turns(self, clients: list[Client]) -> None:
+        for number, client in enumerate(clients):
+            client.send(bodies.request(self._authority, f"held-{number}", self._shape.body_bytes))
+            if number % BATCH == 0:
+                await asyncio.sleep(0)
+        await self._await("held", self._shape.turns)
 
-def _sessions(server: Server) -> dict[str, int]:
-    with urlopen(f"http://127.0.0.1:{server.port}/concur/status", timeout=30) as answer:
-        return dict(json.load(answer)["sessions"])
+    async def _connect(self, count: int) -> list[Client]:
+        loop, before = asyncio.get_running_loop(), len(self.clients)
+        while (left := before + count - len(self.clients)) > 0:
+            opening = (loop.create_connection(Client, "127.0.0.1", self._server.port) for _ in range(min(BATCH, left)))
+            self.clients += [client for _, client in await asyncio.gather(*opening)]
+        return self.clients[before:]
 
+    async def _await(self, state: str, count: int) -> None:
+        """Wait until the proxy has so many sessions in a state."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := self._sessions()[state]) != count:
+            if time.monotonic() > deadline:
+                raise BenchError(f"the proxy has {found} {state} sessions, not {count}")
+            await asyncio.sleep(POLL_S)
 
-def _active(server: Server, load: Load, seconds: float) -> Result:
-    job = Job("paced", "127.0.0.1", server.port, ACTIVE, seconds, rate=PACE_PER_S, pids=server.pids)
-    result = load.play(job)
-    if result.problems:
-        raise BenchError(f"turns of active sessions: {result.problems}")
-    return result
+    def _sessions(self) -> dict[str, int]:
+        with urlopen(f"http://{self._authority}/concur/status", timeout=30) as answer:
+            return dict(json.load(answer)["sessions"])
+
+    def _active(self) -> Result:
+        """Play the turns of the active sessions; meanwhile this process has nothing to do."""
+        pids = self._server.pids
+        job = Job("paced", "127.0.0.1", self._server.port, ACTIVE, self._shape.active_s, rate=PACE_PER_S, pids=pids)
+        result = self._load.play(job)
+        if result.problems:
+            raise BenchError(f"turns of active sessions: {result.problems}")
+        return result
+
+    def _rss(self) -> int:
+        return kernel.memory(self._server.pids).now
 
 
 def _latency(result: Result) -> tuple[float, float, float]:
+    """Return p50, p99 and the CPU time of a turn, in seconds."""
     ordered = sorted(result.latencies_s)
     p50, p99 = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
     return p50, p99, result.cpu_s / result.requests

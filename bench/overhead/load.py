@@ -35,6 +35,8 @@ class Job:
     rate: float = 0.0
     """Requests per second, where paced."""
     pids: tuple[int, ...] = ()
+    patience_s: float = 120.0
+    """How long answers may still take when the time is over."""
 
 
 @dataclass(slots=True)
@@ -52,7 +54,7 @@ class Result:
     latencies_s: list[float] = field(default_factory=list)
     """Of paced requests, in the order in which they ended."""
     late_s: float = 0.0
-    """The most by which a paced request left later than planned."""
+    """The most by which a paced request left later than it was due."""
     problems: dict[str, int] = field(default_factory=dict)
 
     def fail(self, what: str) -> None:
@@ -75,10 +77,11 @@ class Connection(asyncio.Protocol):
         self.lost = False
         self.request: bodies.Request
 
-    def send(self) -> None:
+    def send(self, due_at: float | None = None) -> None:
+        """Send the next request; it counts from when it was due, where that is told."""
         self.waiting = True
         self.turns += 1
-        self.sent_at = time.perf_counter()
+        self.sent_at = due_at or time.perf_counter()
         request, turn = self.request, self.request.turn(self.turns)
         if len(request.start) < 1 << 16:
             self._transport.write(request.start + turn)
@@ -140,71 +143,94 @@ class StreamConnection(Connection):
 
 
 class Run:
-    """Plays one job. ``end`` is set when everything that was sent is answered."""
+    """Plays one job."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.result = Result()
-        self._end = asyncio.Event()
         self._until = 0.0
-        self._all_sent = False
         self._connections: list[Connection] = []
         self._free: deque[Connection] = deque()
+        self._under_way = 0
+        self._answered_one = asyncio.Event()
 
     async def play(self) -> Result:
-        await self._connect()
-        cpu_s, own_cpu_s, started = kernel.cpu_s(self.job.pids), time.process_time(), time.perf_counter()
-        self._until = started + self.job.seconds
-        await (self._paced(started) if self.job.kind == "paced" else self._closed())
-        result = self.result
+        try:
+            await self._connect()
+            return await self._measure()
+        finally:
+            for connection in self._connections:
+                connection.close()
+            await asyncio.sleep(0)
+
+    async def _measure(self) -> Result:
+        job, result = self.job, self.result
+        cpu_s, own_cpu_s, started = kernel.cpu_s(job.pids), time.process_time(), time.perf_counter()
+        self._until = started + job.seconds
+        try:
+            async with asyncio.timeout(job.seconds + job.patience_s):
+                await (self._paced(started) if job.kind == "paced" else self._closed())
+        except TimeoutError:
+            result.fail("no answer in time")
         result.wall_s = time.perf_counter() - started
-        result.cpu_s = kernel.cpu_s(self.job.pids) - cpu_s
+        result.cpu_s = kernel.cpu_s(job.pids) - cpu_s
         result.load_cpu_s = time.process_time() - own_cpu_s
-        for connection in self._connections:
-            connection.close()
         return result
 
     async def _connect(self) -> None:
         loop, job = asyncio.get_running_loop(), self.job
-        kind = StreamConnection if job.kind == "streams" else Connection
+        streams = job.kind == "streams"
+        kind = StreamConnection if streams else Connection
         for number in range(job.connections):
             _, connection = await loop.create_connection(lambda: kind(self.result, self._answered), job.host, job.port)
-            connection.request = bodies.request(
-                f"{job.host}:{job.port}", f"agent-{number}", job.body_bytes, stream=job.kind == "streams"
-            )
+            authority = f"{job.host}:{job.port}"
+            connection.request = bodies.request(authority, f"agent-{number}", job.body_bytes, stream=streams)
             self._connections.append(connection)
 
     async def _closed(self) -> None:
         for connection in self._connections:
-            connection.send()
-        await self._end.wait()
+            self._send(connection)
+        await self._all_answered()
 
     async def _paced(self, started: float) -> None:
-        """Send at fixed times. One for which no connection is free is a problem: so many may be under way."""
+        """Send at fixed times; where no connection is free, as soon as there is one."""
         self._free.extend(self._connections)
-        for number in range(int(self.job.seconds * self.job.rate)):
-            at = started + number / self.job.rate
-            while (wait_s := at - time.perf_counter()) > 0:
+        for number in range(round(self.job.seconds * self.job.rate)):
+            due_at = started + number / self.job.rate
+            while (wait_s := due_at - time.perf_counter()) > 0:
                 await asyncio.sleep(wait_s)
-            self.result.late_s = max(self.result.late_s, time.perf_counter() - at)
+            self.result.late_s = max(self.result.late_s, time.perf_counter() - due_at)
             if self._free:
-                self._free.popleft().send()
+                self._send(self._free.popleft())
             else:
-                self.result.fail("no connection was free")
-        self._all_sent = True
-        if len(self._free) < len(self._connections):
-            await self._end.wait()
+                while not self._free:
+                    await self._next_answer()
+                self._send(self._free.popleft(), due_at)
+        await self._all_answered()
+
+    def _send(self, connection: Connection, due_at: float | None = None) -> None:
+        self._under_way += 1
+        connection.send(due_at)
+
+    async def _all_answered(self) -> None:
+        while self._under_way:
+            await self._next_answer()
+
+    async def _next_answer(self) -> None:
+        self._answered_one.clear()
+        await self._answered_one.wait()
 
     def _answered(self, connection: Connection) -> None:
-        if self.job.kind == "paced":
+        self._under_way -= 1
+        if connection.lost:
+            pass
+        elif self.job.kind == "paced":
             self.result.latencies_s.append(time.perf_counter() - connection.sent_at)
             self._free.append(connection)
-            if self._all_sent and len(self._free) == len(self._connections):
-                self._end.set()
-        elif time.perf_counter() < self._until and not connection.lost:
-            connection.send()
-        elif not any(other.waiting for other in self._connections):
-            self._end.set()
+        elif time.perf_counter() < self._until:
+            self._send(connection)
+            return
+        self._answered_one.set()
 
 
 async def play(job: Job) -> Result:

@@ -61,7 +61,8 @@ async def _read(reader, connection):
         return None
     method, path, _ = head[0].split(" ")
     headers = dict(line.split(": ", 1) for line in head[1:] if line)
-    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    length = next((value for name, value in headers.items() if name.lower() == "content-length"), "0")
+    body = await reader.readexactly(int(length))
     return Seen(connection, method, path, headers, body)
 
 

@@ -157,6 +157,11 @@ class ServerSettings(Section):
     stall_timeout_s: Seconds = Field(
         300.0, description="A client that reads nothing of a waiting answer for this long is dropped; 0: no limit."
     )
+    heartbeat_s: Seconds = Field(
+        0.0,
+        description="Held streams get a sign of life this often, for clients and proxies with idle timeouts; errors "
+        "after the first one are events of the stream, which clients do not retry. 0: none.",
+    )
     tls_cert_file: str | None = Field(
         None, min_length=1, description="Certificate chain (PEM) to serve https:// with; default: plain HTTP."
     )

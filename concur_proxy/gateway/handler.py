@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from concur_proxy.core import identity as sessions
 from concur_proxy.gateway.dispatch import Dispatcher, ignore
 from concur_proxy.gateway.exchange import Exchange
+from concur_proxy.gateway.heartbeat import Heartbeats
 from concur_proxy.gateway.observer import TurnObserver
 from concur_proxy.gateway.paths import Routes
 from concur_proxy.gateway.responses import ResponseOrigins
@@ -42,6 +43,8 @@ class HandlerSettings:
     session_headers: tuple[str, ...] = ("X-Session-ID",)
     tenant_header: str | None = None
     extra_paths: tuple[str, ...] = ()
+    heartbeat_s: float = 0.0
+    """Time between two signs of life for held streams; 0: none."""
     lineage_bytes: int = 0
     namespace_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
@@ -71,6 +74,7 @@ class Handler:
         self.on_lost = on_lost
         """A connection to an engine failed before any byte of an answer."""
         self.observer = observer
+        self.heartbeats = Heartbeats(self.settings.heartbeat_s) if self.settings.heartbeat_s else None
         self.routes = Routes(self.settings.extra_paths)
         self.origins = ResponseOrigins()
         self.lineage = lineage_of(self.settings.lineage_bytes)

@@ -37,9 +37,16 @@ def origin(headers: Mapping[str, str], peer: bytes, scheme: bytes) -> Origin:
 
 
 def turn_facts(
-    pool: PoolId, identity: Identity, body: bytes, told: BodyFacts, headers: Mapping[str, str], tenant: str = ""
+    pool: PoolId,
+    identity: Identity,
+    body: bytes,
+    told: BodyFacts,
+    headers: Mapping[str, str],
+    tenant: str = "",
+    *,
+    beat_s: float | None = None,
 ) -> TurnFacts:
-    """Return what the gate needs to know of a turn."""
+    """Return what the gate needs to know of a turn. ``beat_s``: how often its client will hear of us while it waits."""
     urgency, deadline_s = told.hints
     return TurnFacts(
         pool=pool,
@@ -51,7 +58,7 @@ def turn_facts(
         media_bytes=told.media_bytes,
         max_output_tokens=told.max_output_tokens,
         choices=told.choices,
-        read_timeout_s=_positive(headers.get("x-stainless-read-timeout")),
+        read_timeout_s=_read_timeout(headers, beat_s) if "x-stainless-read-timeout" in headers else None,
         is_retry=is_retry(headers),
         body_digest=hash(body),
         prefix_key=told.prefix_key,
@@ -64,6 +71,12 @@ def turn_facts(
 def is_retry(headers: Mapping[str, str]) -> bool:
     """Tell whether the client says that it has sent this before."""
     return headers.get("x-stainless-retry-count", "0") not in ("", "0")
+
+
+def _read_timeout(headers: Mapping[str, str], beat_s: float | None) -> float | None:
+    """Return how long a client waits for the next byte; None where it does not say, or gets one in time anyway."""
+    limit = _positive(headers.get("x-stainless-read-timeout"))
+    return None if limit is not None and beat_s is not None and beat_s < limit else limit
 
 
 def _positive(text: str | None) -> float | None:

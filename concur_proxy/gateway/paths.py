@@ -39,6 +39,8 @@ class Shape(enum.Enum):
     """Whose error format a client of this path expects."""
 
     OPENAI = "openai"
+    RESPONSES = "responses"
+    """OpenAI's but for errors within a stream."""
     ANTHROPIC = "anthropic"
 
 
@@ -62,7 +64,7 @@ class Route:
 TABLE: dict[bytes, Route] = {
     b"/v1/chat/completions": Route(Kind.CHAT, gated=True, spliceable=True),
     b"/v1/completions": Route(Kind.COMPLETIONS, gated=True, spliceable=True),
-    b"/v1/responses": Route(Kind.RESPONSES, gated=True),
+    b"/v1/responses": Route(Kind.RESPONSES, gated=True, shape=Shape.RESPONSES),
     b"/v1/messages": Route(Kind.MESSAGES, gated=True, shape=Shape.ANTHROPIC),
     b"/v1/messages/count_tokens": Route(Kind.COUNT_TOKENS, shape=Shape.ANTHROPIC),
     b"/v1/embeddings": Route(Kind.EMBEDDINGS),
@@ -78,7 +80,7 @@ TABLE: dict[bytes, Route] = {
 }
 
 BELOW: dict[bytes, Route] = {
-    b"/v1/responses/": Route(Kind.RESPONSE_ITEM, methods=READ_WRITE),
+    b"/v1/responses/": Route(Kind.RESPONSE_ITEM, methods=READ_WRITE, shape=Shape.RESPONSES),
     b"/v1/audio/": Route(Kind.AUDIO, methods=READ_WRITE),
     b"/v1/images/": Route(Kind.IMAGES, methods=READ_WRITE),
 }

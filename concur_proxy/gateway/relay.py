@@ -68,12 +68,20 @@ class Mode(enum.Enum):
     CHUNKS = "chunks"
 
 
+class Opener(Protocol):
+    """What passes an engine's response on: a ``Relay``, or what stands for one."""
+
+    def open(self, head: ResponseHead, *, whole: bool = False) -> None: ...
+
+    def pass_on(self, raw: bytes, pieces: list[bytes], *, end: bool, trailers: HeaderList) -> None: ...
+
+
 class Parked:
     """A whole response that was kept back; ``release`` sends it after all."""
 
     __slots__ = ("_body", "_relay", "_trailers", "head")
 
-    def __init__(self, relay: Relay, head: ResponseHead, body: list[bytes], trailers: HeaderList) -> None:
+    def __init__(self, relay: Opener, head: ResponseHead, body: list[bytes], trailers: HeaderList) -> None:
         self._relay = relay
         self._body = body
         self._trailers = trailers

@@ -33,6 +33,8 @@ ANTHROPIC_TYPES = {
     504: "timeout_error",
 }
 
+MAX_QUOTED_BYTES = 2000
+
 REFUSALS: dict[RefusalReason, tuple[type[TurnRefusedError], str]] = {
     RefusalReason.QUEUE_TIMEOUT: (QueueTimeoutError, "The turn waited for a place for as long as it may."),
     RefusalReason.QUEUE_FULL: (QueueFullError, "The window is full and so is the queue in front of it."),
@@ -50,16 +52,63 @@ def refusal(refused: Refused) -> TurnRefusedError:
 def error_json(error: ConcurError, shape: Shape) -> bytes:
     """Return the body of an error."""
     if shape is Shape.ANTHROPIC:
-        kind = ANTHROPIC_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-        return orjson.dumps({"type": "error", "error": {"type": kind, "message": error.message}})
-    inner = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
-    return orjson.dumps({"error": inner})
+        return _anthropic(anthropic_type(error.status), error.message)
+    return orjson.dumps({"error": _openai(error)})
+
+
+def anthropic_type(status: int) -> str:
+    return ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+
+
+def _anthropic(kind: str, message: str) -> bytes:
+    return orjson.dumps({"type": "error", "error": {"type": kind, "message": message}})
+
+
+def _openai(error: ConcurError) -> dict[str, object]:
+    return {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
 
 
 def error_event(error: ConcurError, shape: Shape) -> bytes:
     """Return an error as an event of a stream whose headers are already out."""
-    name = b"event: error\n" if shape is Shape.ANTHROPIC else b""
-    return b"%bdata: %b\n\n" % (name, error_json(error, shape))
+    if shape is Shape.ANTHROPIC:
+        return b"event: error\ndata: %b\n\n" % error_json(error, shape)
+    return _event(_openai(error), shape)
+
+
+def _event(error: dict[str, object], shape: Shape) -> bytes:
+    """Return OpenAI's event for an error; that of the Responses API also has it as clients of older events look for."""
+    if shape is not Shape.RESPONSES:
+        return b"data: %b\n\n" % orjson.dumps({"error": error})
+    told = {name: error[name] for name in ("message", "param", "code")}
+    event = {"type": "error", "sequence_number": 0, **told, "error": error}
+    return b"event: error\ndata: %b\n\n" % orjson.dumps(event)
+
+
+def engine_error_event(status: int, body: bytes, shape: Shape) -> bytes:
+    """Return what an engine answered, instead of with a stream, as an event of the stream that its client has."""
+    told = _told(body)
+    message = told.get("message") or told.get("detail") or body[:MAX_QUOTED_BYTES].decode(errors="replace")
+    text = message if isinstance(message, str) else orjson.dumps(message).decode()
+    if not text or status < 300:
+        text = f"The engine answered with status {status} and not with a stream of events. {text}".rstrip()
+    kind = told.get("type")
+    if shape is Shape.ANTHROPIC:
+        return b"event: error\ndata: %b\n\n" % _anthropic(str(kind or anthropic_type(status)), text)
+    kind = kind or ("invalid_request_error" if 400 <= status < 500 else "server_error")
+    return _event({"message": text, "type": kind, "param": told.get("param"), "code": told.get("code")}, shape)
+
+
+def _told(body: bytes) -> dict[str, object]:
+    """Return the fields of an engine's error, in whichever of the usual shapes; empty where it is in none."""
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    inner = fields.get("error") if isinstance(fields, dict) else None
+    if isinstance(inner, str):
+        return {"message": inner}
+    fields = inner if isinstance(inner, dict) else fields
+    return fields if isinstance(fields, dict) else {}
 
 
 def retry_headers(error: ConcurError) -> list[tuple[bytes, bytes]]:

@@ -24,6 +24,8 @@ from concur_proxy.gateway.body import NOTHING, with_usage_requested
 from concur_proxy.gateway.connection import Failure
 from concur_proxy.gateway.exchange import Exchange
 from concur_proxy.gateway.headers import ResponseHead, request_lines
+from concur_proxy.gateway.heartbeat import HeldStream
+from concur_proxy.gateway.late import LateRelay
 from concur_proxy.gateway.observer import Ingress, TurnObserver, TurnTrace
 from concur_proxy.gateway.outcomes import FAILURES, OVERLOADED, failure_error, header_value, outcome_of, pause_of
 from concur_proxy.gateway.paths import Kind, Route
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+OPENED = 200
 CLIENT_LEFT = 499
 REQUEST_ID = b"x-request-id"
 NOWHERE: frozenset[BackendId] = frozenset()
@@ -69,6 +72,7 @@ class Turn:
         "_pool",
         "_relay",
         "_route",
+        "_stream",
         "_tenant",
         "_ticket",
         "_told",
@@ -94,7 +98,9 @@ class Turn:
         self._lease: Lease | None = None
         self._backend: BackendId | None = None
         self._call: UpstreamCall | None = None
-        self._relay: Relay | None = None
+        self._relay: Relay | LateRelay | None = None
+        self._stream: HeldStream | None = None
+        """The answer to a streaming turn that was held, where it gets signs of life."""
         self._lost = NOWHERE
         self._trace: TurnTrace | None = None
         self._tries = 0
@@ -161,13 +167,22 @@ class Turn:
 
     def _arrive(self, pool: PoolId) -> None:
         exchange = self._exchange
-        facts = ingress.turn_facts(pool, self._identity, exchange.body, self._told, exchange.lowered, self._tenant)
+        beat_s = self._handler.settings.heartbeat_s or None if self._told.stream else None
+        facts = ingress.turn_facts(
+            pool, self._identity, exchange.body, self._told, exchange.lowered, self._tenant, beat_s=beat_s
+        )
         self._ticket = self._handler.dispatcher.arrive(facts, self, avoid=self._elsewhere(pool))
-        if self._trace is not None and self._is_held():
-            self._trace.held(self._arrived_at)
+        if self._lease is None and self in self._handler.turns:
+            self._on_held(self._arrived_at)
 
-    def _is_held(self) -> bool:
-        return self._lease is None and self in self._handler.turns
+    def _on_held(self, at: float) -> None:
+        if self._trace is not None:
+            self._trace.held(at)
+        beats = self._handler.heartbeats
+        if beats is not None and self._told.stream:
+            if self._stream is None:
+                self._stream = HeldStream(self._exchange, beats, self._own_headers(), self._route.shape)
+            beats.start(self._stream)
 
     def _place(self, pool: PoolId) -> None:
         avoid = self._elsewhere(pool) | self._lost
@@ -197,6 +212,9 @@ class Turn:
         self._admitted_at = admitted.lease.admitted_at
         if self._trace is not None:
             self._trace.admitted(self._admitted_at, admitted.lease.backend)
+        if self._stream is not None and not self._stream.opened:
+            self._stream.close()
+            self._stream = None
         try:
             self._send(admitted.lease.backend)
         except Exception:
@@ -217,12 +235,17 @@ class Turn:
             self.on_failure(Failure.CONNECT, "the backend was removed")
             return
         body = exchange.body
-        lines = request_lines(exchange.headers, exchange.lowered, self._origin, identity_only=self._wants_event)
+        plain = self._wants_event or self._stream is not None
+        lines = request_lines(exchange.headers, exchange.lowered, self._origin, identity_only=plain)
         length = len(body) if body or exchange.method in (b"POST", b"PUT", b"PATCH") else None
         head = pool.request_head(exchange.method, exchange.target, lines, length)
         if self._trace is not None:
             self._trace.sent(self._handler.dispatcher.clock(), backend)
-        self._relay = Relay(exchange, self, self._handler.dispatcher.clock, strip=self._wants_event)
+        clock = self._handler.dispatcher.clock
+        if self._stream is None:
+            self._relay = Relay(exchange, self, clock, strip=self._wants_event)
+        else:
+            self._relay = LateRelay(self._stream, self, clock, self._route.shape)
         self._call = pool.send(head, body, self._relay, head_only=exchange.head_only)
 
     def wants_parked(self, head: ResponseHead) -> bool:
@@ -248,8 +271,7 @@ class Turn:
         """Back among the held, the place in line kept."""
         assert self._ticket is not None
         self._lease = self._backend = self._call = self._relay = None
-        if self._trace is not None:
-            self._trace.held(self._handler.dispatcher.clock())
+        self._on_held(self._handler.dispatcher.clock())
         self._handler.dispatcher.requeue(lease, self._ticket, self, not_before=not_before, avoid=self._lost)
 
     def extra_lines(self, head: ResponseHead) -> list[bytes]:
@@ -328,6 +350,8 @@ class Turn:
             self._handler.dispatcher.abandon(self._ticket)
         started = self._relay is not None and self._relay.started and self._relay.head is not None
         status = self._relay.head.status if started and self._relay and self._relay.head else CLIENT_LEFT
+        if self._stream is not None and self._stream.opened:
+            status = OPENED
         self._end(Outcome.CANCELLED, status, word=None if running else "abandoned")
 
     def stop(self) -> None:
@@ -356,8 +380,11 @@ class Turn:
     def _reply(self, error: ConcurError, outcome: Outcome = Outcome.CLIENT_ERROR) -> None:
         """Answer by ourselves."""
         exchange = self._exchange
-        own = self._own_headers()
+        own, stream = self._own_headers(), self._stream
         self._end(outcome, error.status, word=error.code if isinstance(error, TurnRefusedError) else None)
+        if stream is not None and stream.opened:
+            stream.fail(error)
+            return
         headers = [*exchange.server_headers, *own, *replies.retry_headers(error)]
         if exchange.allow:
             headers.append((b"allow", exchange.allow))
@@ -383,6 +410,8 @@ class Turn:
         if self._found is not None and handler.lineage is not None:
             unnamed.settle(handler.lineage, self._found, reader, completed=outcome is Outcome.COMPLETED)
         self._lease = self._backend = self._ticket = self._call = self._relay = None
+        if self._stream is not None:
+            self._stream.close()
         if lease is not None:
             reason = reader.finish_reason if reader is not None else None
             handler.dispatcher.finish(lease, outcome, spent, finish_reason=reason, first_token_at=first_token_at)

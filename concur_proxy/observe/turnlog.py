@@ -22,7 +22,7 @@ class TurnLog:
     kind: str
     """Which family of paths it belongs to, such as ``chat`` or ``embeddings``; ``other`` for unknown ones."""
     status: int
-    """What the client was told; 499 where it left before an answer began."""
+    """What the client was told, in an event where its stream had begun; 499 where it left before an answer began."""
     outcome: str
     """A ``model.Outcome`` value, the ``code`` of a refusal, or ``abandoned`` where the client left while held."""
     total_s: float

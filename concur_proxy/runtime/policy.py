@@ -57,4 +57,5 @@ def handler_settings(settings: Settings) -> HandlerSettings:
         tenant_header=settings.sessions.tenant_header.lower() if settings.sessions.tenant_header else None,
         lineage_bytes=settings.sessions.lineage_memory_bytes if settings.sessions.lineage else 0,
         extra_paths=settings.server.extra_paths,
+        heartbeat_s=settings.server.heartbeat_s,
     )

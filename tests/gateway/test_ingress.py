@@ -43,6 +43,13 @@ def test_the_facts_of_a_turn():
     assert turn.prefix_key is not None
 
 
+@pytest.mark.parametrize(("beat_s", "counts"), [(None, True), (5.0, True), (60.0, True), (59.0, False)])
+def test_a_client_that_hears_of_us_in_time_does_not_lose_patience(beat_s, counts):
+    headers = {"x-stainless-read-timeout": "60" if beat_s != 5.0 else "5"}
+    turn = ingress.turn_facts(PoolId("p"), Identity(), b"", NOTHING, headers, beat_s=beat_s)
+    assert (turn.read_timeout_s is not None) is counts
+
+
 @pytest.mark.parametrize("told", ["", "abc", "nan", "inf", "-1", "0"])
 def test_read_timeouts_that_make_no_sense_tell_nothing(told):
     turn = ingress.turn_facts(PoolId("p"), Identity(), b"", NOTHING, {"x-stainless-read-timeout": told})

@@ -43,10 +43,49 @@ def test_the_anthropic_shape(error, kind):
 @pytest.mark.parametrize("shape", Shape)
 def test_an_error_as_an_event(shape):
     event = replies.error_event(BackendError("x"), shape)
+    assert told_by(event, shape)["error"]["message"] == "x"
+
+
+def told_by(event, shape):
     lines = event.split(b"\n")
     assert lines[-2:] == [b"", b""]
-    assert lines[:-3] == ([b"event: error"] if shape is Shape.ANTHROPIC else [])
-    assert json.loads(lines[-3].removeprefix(b"data: "))["error"]["message"] == "x"
+    assert lines[:-3] == ([] if shape is Shape.OPENAI else [b"event: error"])
+    return json.loads(lines[-3].removeprefix(b"data: "))
+
+
+def test_an_error_event_of_the_responses_api_has_its_own_fields():
+    told = told_by(replies.error_event(BackendError("x", param="p"), Shape.RESPONSES), Shape.RESPONSES)
+    assert told.pop("error") == {"message": "x", "type": "server_error", "param": "p", "code": "backend_error"}
+    assert told == {"type": "error", "sequence_number": 0, "message": "x", "param": "p", "code": "backend_error"}
+
+
+SAID = [
+    (b'{"error":{"message":"m","type":"BadRequestError","param":"q","code":400}}', "m", "BadRequestError"),
+    (b'{"object":"error","message":"m","type":"BadRequestError","code":400}', "m", "BadRequestError"),
+    (b'{"type":"error","error":{"type":"overloaded_error","message":"m"}}', "m", "overloaded_error"),
+    (b'{"error":"m"}', "m", None),
+    (b'{"detail":"m"}', "m", None),
+    (b'{"detail":[{"loc":["a"]}]}', '[{"loc":["a"]}]', None),
+    (b"<html>bad</html>", "<html>bad</html>", None),
+    (b'"text"', '"text"', None),
+    (b"", "The engine answered with status 400 and not with a stream of events.", None),
+]
+
+
+@pytest.mark.parametrize("shape", Shape)
+@pytest.mark.parametrize(("body", "message", "kind"), SAID)
+def test_what_an_engine_said_as_an_event(body, message, kind, shape):
+    told = told_by(replies.engine_error_event(400, body, shape), shape)
+    assert told["error"]["message"] == message
+    assert told["error"]["type"] == (kind or "invalid_request_error")
+    if shape is not Shape.ANTHROPIC and b'"q"' in body:
+        assert (told["error"]["param"], told["error"]["code"]) == ("q", 400)
+
+
+def test_an_engine_that_answers_without_a_stream_is_quoted():
+    event = replies.engine_error_event(200, b'{"choices":[]}', Shape.OPENAI)
+    assert b'status 200 and not with a stream of events. {\\"choices\\":[]}' in event
+    assert b'"type":"server_error"' in event
 
 
 @pytest.mark.parametrize("reason", RefusalReason)

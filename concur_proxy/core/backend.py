@@ -18,6 +18,9 @@ STARVED = 0.25
 
 ROUNDING = 1e-6
 
+UNDISTURBED = 0.5
+"""Share of the cache beside what runs that may have been filled anew before an idle context is in any danger."""
+
 
 class Backend:
     """Bookkeeping without decisions; whatever is let in counts at once, so that a burst cannot overshoot."""
@@ -33,6 +36,7 @@ class Backend:
         "_tokens",
         "bound",
         "branches",
+        "computed",
         "hard",
         "hits_expected",
         "hits_seen",
@@ -82,6 +86,8 @@ class Backend:
         self.typical = Mean(0.0)
         """Tokens that a session counts for after a turn."""
         self.record_at: float | None = None
+        self.computed = 0
+        """Tokens that finished turns have put into the cache, ever."""
         self.hits_seen = 0
         self.hits_expected = 0
         self._shared = SharedTokens()
@@ -245,6 +251,20 @@ class Backend:
     def busy_s(self, now: float) -> float:
         """Return the seconds in which something ran."""
         return self._busy_s + (now - self._busy_from if self.running else 0.0)
+
+    @property
+    def is_overfull(self) -> bool:
+        """What runs does not fit the cache: turns wait in the engine, and their contexts are evicted meanwhile."""
+        limit = self.shadow.limit
+        return limit is not None and self.running_tokens + self._shared.tokens > limit
+
+    def is_undisturbed(self, turn: Turn) -> bool:
+        """Tell of a turn that ends whether so little was computed since the one before that its context was there."""
+        limit = self.shadow.limit
+        if limit is None:
+            return False
+        beside = self.running_tokens - turn.tokens + self._shared.tokens
+        return self.computed - turn.session.computed_before <= UNDISTURBED * (limit - beside)
 
     def end_branch(self, turn: Turn) -> None:
         """The turn has ended, or rides its session's place now."""

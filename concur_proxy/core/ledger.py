@@ -44,6 +44,9 @@ class Ledger:
                 session.footprint = usage.prompt_tokens + usage.completion_tokens // max(1, turn.facts.choices)
             elif outcome is Outcome.COMPLETED and not session.footprint:
                 session.footprint = self._estimator.tokens(turn.facts, session)
+        if usage is not None:
+            backend.computed += usage.prompt_tokens - (usage.cached_tokens or 0) + usage.completion_tokens
+        session.computed_before = backend.computed
         session.turns += 1
         session.finished_at, session.finish_reason = now, finish_reason
         session.left_at = now if outcome is Outcome.COMPLETED else None
@@ -81,9 +84,9 @@ class Ledger:
     def _compare(self, turn: Turn, backend: Backend, usage: Usage, cached: int, expected: int) -> None:
         backend.hits_seen += min(cached, expected)
         backend.hits_expected += expected
-        if turn.was_warm:
+        if turn.was_warm and backend.is_undisturbed(turn):
             self._estimator.learn_reuse(turn.session, turn.history, usage)
         shared = backend.prefixes.of(turn.session.prefix_key)
-        if backend.shadow.capacity is not None and expected > shared:
+        if backend.shadow.capacity is not None and expected > shared and not backend.is_overfull:
             found = cached - shared > 0.5 * (expected - shared)
             backend.shadow.correct(believed_warm=turn.was_warm, found_warm=found)

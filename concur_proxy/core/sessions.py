@@ -103,6 +103,8 @@ class Session:
     """When its last answer ended, until its next turn arrives."""
     finished_at: float | None = None
     finish_reason: FinishReason | None = None
+    computed_before: int = 0
+    """``Backend.computed`` when its last turn ended."""
     goes_on_after_stop: bool = False
     """Has come back after a final answer before."""
     lease_until: float = 0.0

@@ -19,6 +19,9 @@ WARM = 0.5
 """A context is warm while more than this share of it is resident."""
 
 STEP = 0.02
+RECOVERY = 0.002
+"""Trust regained, up to the whole, each time that a context was found where it was believed to be: a law that holds
+cold turns back sees few that are found against belief."""
 LEAST_TRUST, MOST_TRUST = 0.3, 1.2
 BLOCK_TOKENS = 16
 """The least that a context occupies; bounds the number of contexts by the capacity."""
@@ -124,6 +127,8 @@ class Shadow:
         if believed_warm != found_warm:
             step = 1.0 - STEP if believed_warm else 1.0 + STEP
             self.trust = min(MOST_TRUST, max(LEAST_TRUST, self.trust * step))
+        elif found_warm and self.trust < 1.0:
+            self.trust = min(1.0, self.trust * (1.0 + RECOVERY))
 
     def _evict(self) -> Sequence[Session]:
         if self.capacity is None or self._tokens + self._shared.tokens <= self.capacity * self.trust:

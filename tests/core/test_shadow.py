@@ -128,7 +128,6 @@ def test_answers_correct_the_trust_in_the_capacity():
     use(cache, two, 500)
     assert not cache.is_warm(one)
     before = cache.trust
-    cache.correct(believed_warm=True, found_warm=True)
     cache.correct(believed_warm=False, found_warm=False)
     assert cache.trust == before
     for _ in range(500):
@@ -164,3 +163,20 @@ def test_idle_contexts_fit_beside_what_runs(turns, capacity):
         pinned = sum(running.values())
         assert cache.tokens <= max(capacity, pinned + 40)
         assert all(cache.is_warm(each) for each in running)
+
+
+def test_contexts_found_where_they_were_believed_bring_trust_back_up_to_the_whole():
+    cache = shadow(1000)
+    for _ in range(20):
+        cache.correct(believed_warm=True, found_warm=False)
+    low = cache.trust
+    for _ in range(10):
+        cache.correct(believed_warm=True, found_warm=True)
+    assert low < cache.trust < 1.05 * low
+    for _ in range(1000):
+        cache.correct(believed_warm=True, found_warm=True)
+    assert cache.trust == 1.0
+    cache.correct(believed_warm=False, found_warm=True)
+    above = cache.trust
+    cache.correct(believed_warm=True, found_warm=True)
+    assert cache.trust == above > 1.0

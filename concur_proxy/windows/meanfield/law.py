@@ -81,7 +81,9 @@ class Meanfield:
 
     def update(self, signals: Signals, view: WindowView, *, now: float) -> Verdict:
         self._now = now
-        self._stretches.update(signals, view, self._costs, now=now)
+        # The gate counts what sessions share once, and a turn's output from the beginning.
+        beside = self._turns.prefix - self._turns.output / 2
+        self._stretches.update(signals, view, self._costs, beside=beside, now=now)
         capacity = view.cache_tokens or signals.capacity_tokens
         if capacity is None or not self._knows_enough:
             return self._find_out(signals, view, capacity, now)

@@ -58,10 +58,13 @@ class Stretches:
             self._streaming_s = 0.95 * self._streaming_s + record.finished_at - record.first_token_at
             self._streamed = 0.95 * self._streamed + usage.completion_tokens - 1
 
-    def update(self, signals: Signals, view: WindowView, costs: StepCosts, *, now: float) -> None:
-        """Take in the time since the update before; where a stretch is full, let ``costs`` learn from it."""
+    def update(self, signals: Signals, view: WindowView, costs: StepCosts, *, beside: float = 0.0, now: float) -> None:
+        """Take in the time since the update before; where a stretch is full, let ``costs`` learn from it.
+
+        ``beside``: tokens that a running turn reads beside those that the gate counts for it.
+        """
         if view.running:
-            self._context += view.running_tokens / view.running
+            self._context += max(view.running_tokens / view.running + beside, 0.0)
             self._contexts += 1
         if signals.interval_s is not None and None not in (signals.steps, signals.scheduled_tokens):
             self._told = True

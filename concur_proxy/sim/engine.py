@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from concur_proxy.sim.kvcache import BlockPool
@@ -125,8 +124,8 @@ class Engine:
         ends_at = step.ends_at
         done = min(bisect_right(ends_at, now), len(ends_at) - 1)
         if done:
-            past = replace(step, ends_at=ends_at[:done])
-            self._step = step = step.after(done)
+            past, step = step.split(done)
+            self._step = step
             self._apply(past)
             for request, count in step.batch:
                 self._grow(request, count)
@@ -286,8 +285,16 @@ class Engine:
         stats.iteration_tokens.observe(emitted + fresh)
         if steps > 1:
             stats.iteration_tokens.observe(emitted, steps - 1)
+            self._count_gaps(ends_at, emitted)
+
+    def _count_gaps(self, ends_at: Sequence[float], emitted: int) -> None:
+        """Note the gaps between merged steps, which grow with the contexts: all at once where they are alike."""
+        gaps, count = self.stats.gap_s, len(ends_at) - 1
+        if gaps.bucket(ends_at[1] - ends_at[0]) == gaps.bucket(ends_at[-1] - ends_at[-2]):
+            gaps.observe((ends_at[-1] - ends_at[0]) / count, emitted * count)
+        else:
             for before, after in pairwise(ends_at):
-                stats.gap_s.observe(after - before, emitted)
+                gaps.observe(after - before, emitted)
 
     def _count_admission(self, request: Request, now: float) -> None:
         request.cached_tokens = request.computed

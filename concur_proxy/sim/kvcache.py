@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import islice
+from typing import cast
 
 NULL_BLOCK = 0
 _LOOKUP_STRIDE = 256
@@ -25,7 +26,7 @@ _LOOKUP_STRIDE = 256
 class BlockPool:
     """All blocks of one engine. Every operation costs time in proportion to the blocks it names."""
 
-    __slots__ = ("_cached", "_free", "_hash_of", "_refs", "_twins", "block_size", "evictions", "total")
+    __slots__ = ("_cached", "_free", "_further", "_hash_of", "_twins", "block_size", "evictions", "total")
 
     def __init__(self, total: int, block_size: int) -> None:
         """``total`` counts the null block, as ``num_gpu_blocks`` of vLLM does."""
@@ -35,7 +36,8 @@ class BlockPool:
         self.block_size = block_size
         self.evictions = 0
         """Registered blocks whose content was given up for new content."""
-        self._refs = [0] * total
+        self._further: dict[int, int] = {}
+        """Block → references beyond the first."""
         self._hash_of: list[int | None] = [None] * total
         self._cached: dict[int, int] = {}
         self._twins: dict[int, list[int]] = {}
@@ -70,33 +72,32 @@ class BlockPool:
             if None in blocks:
                 blocks = blocks[: blocks.index(None)]
                 stop = start
-            found.extend(block for block in blocks if block is not None)
+            found += cast("list[int]", blocks)
             if stop == start:
                 break
         return found
 
     def idle(self, blocks: Sequence[int]) -> int:
         """How many of ``blocks`` are free: holding them takes that many out of the free queue."""
-        refs = self._refs
-        return sum(not refs[block] for block in blocks)
+        return sum(map(self._free.__contains__, blocks))
 
     def hold(self, blocks: Sequence[int]) -> None:
         """Take one more reference on each block."""
-        refs, free = self._refs, self._free
+        free, further = self._free, self._further
         for block in blocks:
-            if not refs[block]:
+            if block in free:
                 del free[block]
-            refs[block] += 1
+            else:
+                further[block] = further.get(block, 0) + 1
 
     def take(self, count: int) -> list[int]:
         """``count`` blocks from the front of the free queue, each with one reference; their old content is gone."""
         if count > len(self._free):
             raise ValueError(f"{count} blocks wanted, {len(self._free)} free")
         blocks = list(islice(self._free, count))
-        refs, free, hash_of = self._refs, self._free, self._hash_of
+        free, hash_of = self._free, self._hash_of
         for block in blocks:
             del free[block]
-            refs[block] = 1
             if hash_of[block] is not None:
                 self._evict(block)
         return blocks
@@ -111,19 +112,27 @@ class BlockPool:
 
     def release(self, blocks: Sequence[int]) -> None:
         """Give back one reference on each of a request's blocks, given in the order of its tokens."""
-        refs, free, hash_of = self._refs, self._free, self._hash_of
-        blank: list[int] = []
-        for block in reversed(blocks):
-            left = refs[block] - 1
-            if left < 0:
-                raise ValueError(f"block {block} was given back more often than it was taken")
-            refs[block] = left
-            if left == 0:
-                free[block] = None
-                if hash_of[block] is None:
-                    blank.append(block)
-        for block in reversed(blank):
+        free, hash_of = self._free, self._hash_of
+        if not free.keys().isdisjoint(blocks):
+            raise ValueError("a block was given back more often than it was taken")
+        last = self._last_references(blocks) if self._further else blocks
+        free.update(dict.fromkeys(reversed(last)))
+        for block in [block for block in last if hash_of[block] is None]:
             free.move_to_end(block, last=False)
+
+    def _last_references(self, blocks: Sequence[int]) -> list[int]:
+        """Give back one reference where there are several; return the blocks that had only one."""
+        further = self._further
+        last: list[int] = []
+        for block in blocks:
+            more = further.get(block)
+            if more is None:
+                last.append(block)
+            elif more == 1:
+                del further[block]
+            else:
+                further[block] = more - 1
+        return last
 
     def reset(self) -> bool:
         """Forget all content. False, and nothing happens, while a request holds blocks."""
@@ -141,7 +150,7 @@ class BlockPool:
                 self._evict(block)
 
     def references(self, block: int) -> int:
-        return self._refs[block]
+        return 0 if block in self._free or block == NULL_BLOCK else 1 + self._further.get(block, 0)
 
     def eviction_order(self) -> list[int]:
         """The free queue from its front: which block goes next."""

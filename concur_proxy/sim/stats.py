@@ -38,6 +38,10 @@ class Histogram:
         self.count = 0
         self.sum = 0.0
 
+    def bucket(self, value: float) -> int:
+        """Return which bucket a value belongs to."""
+        return bisect_left(self.bounds, value)
+
     def observe(self, value: float, times: int = 1) -> None:
         self.buckets[bisect_left(self.bounds, value)] += times
         self.count += times

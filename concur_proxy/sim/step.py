@@ -107,17 +107,14 @@ class Step:
     context: int = 0
     ends_at: list[float] = field(default_factory=list)
 
-    def after(self, done: int) -> Step:
-        """The part of merged decode steps that follows the first ``done``."""
-        return Step(
-            self.ends_at[done - 1],
-            self.budget,
-            self.batch,
-            self.tokens,
-            self.decodes,
-            self.context + done * self.decodes,
-            self.ends_at[done:],
+    def split(self, done: int) -> tuple[Step, Step]:
+        """Part merged decode steps into the first ``done`` and the others."""
+        past = Step(
+            self.started_at, self.budget, self.batch, self.tokens, self.decodes, self.context, self.ends_at[:done]
         )
+        context = self.context + done * self.decodes
+        rest = Step(past.ends_at[-1], self.budget, self.batch, self.tokens, self.decodes, context, self.ends_at[done:])
+        return past, rest
 
     def add(self, request: Request, count: int) -> None:
         self.batch.append((request, count))

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from concur_proxy.model import BackendId, Outcome, SessionKey, Signals, TurnRecord, Usage
@@ -14,6 +15,9 @@ from concur_proxy.windows.base import WindowView
 ALL = sorted(LAWS)
 ADAPTIVE = sorted(set(LAWS) - CONSTANT)
 STALE_S, DECAY_S = 10.0, 60.0
+
+lives = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""There are many laws, and each of them meets as many lives, on a busy machine as well."""
 
 
 def make(name, params=None, *, minimum=1.0, maximum=math.inf):

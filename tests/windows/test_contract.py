@@ -19,6 +19,7 @@ from tests.windows.cases import (
     STALE_S,
     Run,
     case,
+    lives,
     make,
     record,
     some_steps,
@@ -45,6 +46,7 @@ def warm(name):
 
 @pytest.mark.parametrize("name", ALL)
 class TestAnyLaw:
+    @lives
     @given(steps=some_steps, start=st.floats(1.0, 1e5), bounds=st.tuples(st.floats(1.0, 100.0), st.floats(100.0, 1e4)))
     def test_the_window_stays_between_its_bounds_and_says_why_it_is_what_it_is(self, name, steps, start, bounds):
         law = make(name, minimum=bounds[0], maximum=bounds[1])
@@ -53,6 +55,7 @@ class TestAnyLaw:
             assert bounds[0] <= verdict.window <= bounds[1]
             assert verdict.reason
 
+    @lives
     @given(steps=some_steps)
     def test_the_same_news_give_the_same_windows(self, name, steps):
         one, other = ([verdict for _, _, verdict in play(make(name), steps, 16.0)] for _ in range(2))
@@ -65,10 +68,12 @@ class TestAnyLaw:
         assert isinstance(law.snapshot(), dict)
         assert law.start(capacity_tokens=None, typical_footprint_tokens=None) >= 1
 
+    @lives
     @given(capacity=st.none() | st.floats(0.0, 1e9), typical=st.none() | st.floats(0.0, 1e7))
     def test_it_starts_with_one_session_at_least(self, name, capacity, typical):
         assert make(name).start(capacity_tokens=capacity, typical_footprint_tokens=typical) >= 1
 
+    @lives
     @given(steps=some_steps)
     def test_client_errors_say_nothing(self, name, steps):
         refused = [record(outcome=Outcome.CLIENT_ERROR, cached=0)] * 20
@@ -78,11 +83,13 @@ class TestAnyLaw:
 
 @pytest.mark.parametrize("name", ADAPTIVE)
 class TestAdaptiveLaw:
+    @lives
     @given(steps=some_steps)
     def test_a_window_that_holds_nobody_back_does_not_grow(self, name, steps):
         for _, before, verdict in play(make(name), steps, 16.0, bound=False, held=0):
             assert verdict.window <= before.window
 
+    @lives
     @given(steps=some_steps)
     def test_no_growth_when_samples_and_records_are_stale(self, name, steps):
         stale = [

@@ -3,17 +3,15 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from concur_proxy.windows.guards import LONGEST_DRAIN_S, SETTLE_S
-from tests.windows.cases import ADAPTIVE, SILENCE, Run, case, make
+from tests.windows.cases import ADAPTIVE, SILENCE, Run, case, lives, make
 
 weathers = st.sampled_from(["room", "congestion", "silence"])
 spells = st.lists(st.tuples(weathers, st.floats(0.1, 5.0), st.integers(1, 40)), max_size=5)
 """What the time is like, seconds between updates, and how many of those."""
-
-quick = settings(max_examples=40)
 
 
 def told(name, weather):
@@ -27,7 +25,7 @@ def live_through(run, name, spells):
 
 @pytest.mark.parametrize("name", ADAPTIVE)
 class TestPace:
-    @quick
+    @lives
     @given(
         weather=st.lists(st.sampled_from(["room", "congestion"]), max_size=8),
         asked=st.lists(st.lists(st.integers(1, 15), max_size=6), min_size=8, max_size=8),
@@ -54,7 +52,7 @@ class TestPace:
         start = 16 * case(name).session
         assert once.window - start == pytest.approx(often.window - start, rel=0.15)
 
-    @quick
+    @lives
     @given(steps=st.lists(st.tuples(weathers, st.floats(0.0, 2.0), st.booleans()), max_size=40))
     def test_within_a_second_no_window_moves_by_more_than_a_factor(self, name, steps):
         run = Run(make(name), 64 * case(name).session)
@@ -68,7 +66,7 @@ class TestPace:
 
 @pytest.mark.parametrize("name", ADAPTIVE)
 class TestDrains:
-    @quick
+    @lives
     @given(spells=st.lists(st.tuples(st.sampled_from(["room", "congestion"]), st.floats(0.1, 5.0), st.integers(1, 30))))
     def test_a_second_cut_waits_for_what_the_first_was_to_drive_out(self, name, spells):
         run = case(name).run(name, 64.0, active=10_000)
@@ -81,7 +79,7 @@ class TestDrains:
                     cuts.append(run.now)
         assert all(later - earlier >= LONGEST_DRAIN_S for earlier, later in pairwise(cuts))
 
-    @quick
+    @lives
     @given(after=st.floats(0.1, 1.0))
     def test_where_nothing_has_to_drain_it_waits_for_the_signals(self, name, after):
         run = case(name).run(name, 64.0, active=0)
@@ -96,7 +94,7 @@ class TestDrains:
 
 @pytest.mark.parametrize("name", ADAPTIVE)
 class TestRefusals:
-    @quick
+    @lives
     @given(spells=spells, weather=weathers, load=st.integers(1, 200))
     def test_a_refusal_shrinks_the_window_whatever_went_before(self, name, spells, weather, load):
         run = case(name).run(name, running=load, active=load)
@@ -106,7 +104,7 @@ class TestRefusals:
         assert verdict.hard
         assert verdict.window <= max(1.0, 0.9 * before)
 
-    @quick
+    @lives
     @given(spells=spells, load=st.integers(1, 200))
     def test_after_a_refusal_nothing_grows_for_a_while(self, name, spells, load):
         run = case(name).run(name, running=load, active=load)
@@ -118,7 +116,7 @@ class TestRefusals:
 
 @pytest.mark.parametrize("name", ADAPTIVE)
 class TestRecovery:
-    @quick
+    @lives
     @given(spells=spells)
     def test_whatever_went_before_room_opens_the_window_again(self, name, spells):
         run = case(name).run(name)
@@ -126,7 +124,7 @@ class TestRecovery:
         low = min(run.window, 128 * case(name).session)
         assert run.steps(180, **case(name).room) > 1.5 * low
 
-    @quick
+    @lives
     @given(spells=spells)
     def test_nor_does_it_grow_where_nobody_waits(self, name, spells):
         run = case(name).run(name)

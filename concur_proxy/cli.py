@@ -329,6 +329,10 @@ def simulate(
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds; the table has their means.")] = 1,
     pause: Annotated[str | None, typer.Option(metavar="WAY", help="lazy or eager. Default: the scenario's.")] = None,
     order: Annotated[str | None, typer.Option(metavar="NAME", help="Who goes next among held turns.")] = None,
+    replicas: Annotated[
+        str | None,
+        typer.Option(metavar="1,2,4", help="Play with so many engines of each kind. Default: as the scenario says."),
+    ] = None,
     traces: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Recorded sessions instead of the package's own.")
     ] = None,
@@ -359,12 +363,20 @@ def simulate(
         seeds=seeds,
         pause=pause,
         order=order,
+        replicas=_counts(replicas),
         traces=traces,
         as_json=json,
         plot=plot,
         jobs=jobs,
     )
     raise typer.Exit(run(options, Console()))
+
+
+def _counts(text: str | None) -> list[int]:
+    counts = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")] if text else []
+    if not all(1 <= count <= 256 for count in counts):
+        raise ConfigError(f"--replicas {text}: must be whole numbers from 1 to 256, such as 1,2,4")
+    return counts
 
 
 def _laws(text: str | None) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -35,6 +36,8 @@ class SimulateOptions:
     seeds: int = 1
     pause: str | None = None
     order: str | None = None
+    replicas: Sequence[int] = ()
+    """Play each scenario with so many engines of each kind; empty: with as many as it says."""
     traces: Path | None = None
     as_json: bool = False
     plot: Path | None = None
@@ -47,7 +50,7 @@ def list_scenarios(console: Console) -> None:
 
 def simulate(options: SimulateOptions, console: Console) -> int:
     """Play all of it and print; return the exit status: 1 where a run was given up."""
-    scenarios = [load_scenario(name) for name in options.scenarios]
+    scenarios = [each for name in options.scenarios for each in _replicated(load_scenario(name), options.replicas)]
     arms = {scenario.name: _arms(scenario, options) for scenario in scenarios}
     runs = [
         Run(scenario, name, seed, _gate(options), options.traces, keep_series=options.plot is not None)
@@ -72,6 +75,22 @@ def simulate(options: SimulateOptions, console: Console) -> int:
         _plot(scenarios, found, options, console)
     endless = [row for scenario in scenarios if scenario.stop_after_s is None for row in found[scenario.name]]
     return 1 if any(row.mean("unfinished") for row in endless) else 0
+
+
+def _replicated(scenario: Scenario, replicas: Sequence[int]) -> list[Scenario]:
+    if not replicas:
+        return [scenario]
+    found = []
+    for count in replicas:
+        data = scenario.model_dump()
+        data["name"] = f"{scenario.name} x{count}"
+        for part in data["backends"]:
+            part["count"] = count
+        try:
+            found.append(Scenario.model_validate(data))
+        except ValidationError as error:
+            raise ConfigError(f"--replicas {count}: {scenario.name}: {error.errors()[0]['msg']}") from None
+    return found
 
 
 def _arms(scenario: Scenario, options: SimulateOptions) -> list[str]:
@@ -165,7 +184,7 @@ def _plot(
     for scenario in scenarios:
         path = options.plot
         if len(scenarios) > 1:
-            path = path.with_stem(f"{path.stem}-{scenario.name}")
+            path = path.with_stem(f"{path.stem}-{scenario.name.replace(' ', '-')}")
         rows = found[scenario.name]
         shown, _ = _shown(rows, options)
         draw(path, scenario, shown, _swept(rows, options))

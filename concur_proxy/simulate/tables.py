@@ -34,6 +34,7 @@ ROWS: Sequence[tuple[str, Callable[[Summary], str]]] = (
     ("longest wait, s", lambda row: seconds(row.mean("wait_max_s"))),
     ("errors", lambda row: count(row.mean("errors"))),
 )
+PER_ENGINE = ("useful tokens/s", "... per engine")
 NAME_WIDTH, ARM_WIDTH = 22, 13
 """Characters of a table's columns, to guess how many arms fit beside each other."""
 
@@ -60,6 +61,9 @@ def _table(scenario: Scenario, arms: Sequence[Summary], reference: Summary | Non
         table.add_row(f"against {reference.arm}", *(f"{arm.against(reference):.3f}" for arm in arms))
     for name, text in ROWS:
         table.add_row(name, *(text(arm) for arm in arms))
+        if name == PER_ENGINE[0] and len(scenario.engines) > 1:
+            engines = len(scenario.engines)
+            table.add_row(PER_ENGINE[1], *(count(arm.mean("useful_tokens_per_s") / engines) for arm in arms))
     return table
 
 

@@ -63,6 +63,25 @@ def test_many_laws_are_told_in_tables_that_fit(small):
     assert text.count("makespan, s") == 2
 
 
+def test_more_replicas_are_played_with_the_same_agents(small):
+    done = invoke(small, "--laws", "unlimited", "--replicas", "1,2", "--jobs", "1", "--json")
+    one, two = (json.loads(done.stdout)[name][0]["runs"][0] for name in ("small x1", "small x2"))
+    assert one["turns"] == two["turns"] == 60
+    assert two["hit_rate"] > one["hit_rate"]
+    assert two["ended_s"] < one["ended_s"]
+    assert "per engine" in run(small, laws=["unlimited"], replicas=[2])[1]
+
+
+@pytest.mark.parametrize("text", ["0", "two", "1,,2"])
+def test_nonsense_replicas_are_refused(small, text):
+    assert "whole numbers" in str(invoke(small, "--replicas", text).exception)
+
+
+def test_replicas_that_leave_a_fault_without_its_engine_are_refused():
+    with pytest.raises(ConfigError, match="no backend is called engine-2"):
+        simulate(SimulateOptions(scenarios=["backend-lost"], laws=["unlimited"], replicas=[1]), Console())
+
+
 def test_json_has_every_run_and_is_the_same_each_time_in_one_process_or_two(small):
     flags = (small, "--laws", "unlimited,fixed:3", "--seeds", "2", "--json", "--jobs")
     one, two = invoke(*flags, "1"), invoke(*flags, "2")

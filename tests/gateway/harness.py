@@ -152,7 +152,7 @@ class Engine:
         number = self.connections
         try:
             await self._answer_all(reader, writer, number)
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             self.open -= 1

@@ -98,7 +98,7 @@ def test_after_a_minute_without_refusals_it_is_forgotten():
 def test_a_refusal_that_cuts_nothing_renews_it_only():
     guard = refused()
     window = come_back(guard, seconds=30, told=REFUSED)
-    assert window < 100
+    assert window == pytest.approx(100 - 80 * math.exp(-0.05 * 30))
     assert come_back(guard, seconds=59, start=window, at=30.0) < 100
 
 

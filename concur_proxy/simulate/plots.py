@@ -29,11 +29,13 @@ def draw(path: Path, scenario: Scenario, rows: Sequence[Summary], swept: Sequenc
         _curve(axes.pop(0), rows, swept)
     for axis, (title, values) in zip(axes, panels, strict=True):
         axis.sharex(axes[0])
+        axis.set_ylabel(title)
+        axis.grid(alpha=0.3)
         for color, row in enumerate(rows):
             for series in row.results[0].series:
                 _line(axis, row, series, values, f"C{color}", alone=len(row.results[0].series) == 1)
-        axis.set_ylabel(title)
-        axis.grid(alpha=0.3)
+                if title == SIGNAL:
+                    axis.plot(*THRESHOLD(series), color=f"C{color}", linestyle="--", linewidth=1.0)
     axes[0].legend(loc="upper right", fontsize="small")
     axes[-1].set_xlabel("virtual time, seconds")
     try:
@@ -84,13 +86,16 @@ def smoothed(times: Sequence[float], values: Sequence[float]) -> list[float]:
     return means
 
 
+SIGNAL = "congestion signal"
+THRESHOLD = _of(lambda moment: moment.law.get("threshold"))
+"""Dashed, where a law tells it."""
 PANELS: Sequence[tuple[str, Values]] = (
     ("window", _of(lambda moment: moment.window)),
     ("active sessions", _of(lambda moment: moment.active)),
     ("turns held", _of(lambda moment: moment.held)),
     ("KV usage", _of(lambda moment: moment.kv_usage, smooth=True)),
     ("hit rate", _of(lambda moment: moment.hit_rate, smooth=True)),
-    ("congestion signal", _of(lambda moment: moment.law.get("congestion"), smooth=True)),
+    (SIGNAL, _of(lambda moment: moment.law.get("congestion"), smooth=True)),
     ("tokens/s", throughput),
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from concur_proxy.model import Signals, TurnRecord
 
@@ -60,6 +60,19 @@ class Verdict:
     reason: str
     hard: bool = False
     """A hard limit holds every turn over it, warm or not (preemptions, the engine's own 429/503)."""
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A law that learns what is worth keeping across restarts."""
+
+    def dump(self) -> Mapping[str, object]:
+        """Return what has been learned: plain values, ready for JSON."""
+        ...
+
+    def load(self, state: Mapping[str, object]) -> None:
+        """Take over what ``dump`` gave; ValueError where it is not that, and nothing has changed."""
+        ...
 
 
 class Law(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from concur_proxy.model import Signals, TurnRecord
-from concur_proxy.windows.base import Law, Verdict, WindowView
+from concur_proxy.windows.base import Law, Learner, Verdict, WindowView
 from concur_proxy.windows.freshness import without_gauges
 from concur_proxy.windows.guards import Guard
 
@@ -37,6 +37,15 @@ class Guarded:
         for guard in self._guards:
             verdict = guard.guard(verdict, signals, view, now=now)
         return replace(verdict, window=min(max(verdict.window, view.minimum), view.maximum))
+
+    def dump(self) -> Mapping[str, object]:
+        """Return what the inner law has learned; nothing where it does not learn."""
+        return self._law.dump() if isinstance(self._law, Learner) else {}
+
+    def load(self, state: Mapping[str, object]) -> None:
+        """Let the inner law take over what ``dump`` gave; ValueError where it cannot."""
+        if isinstance(self._law, Learner):
+            self._law.load(state)
 
     def snapshot(self) -> Mapping[str, object]:
         return self._law.snapshot()

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from concur_proxy.model import Signals, TurnRecord
 from concur_proxy.windows.aimd import Aimd
 from concur_proxy.windows.base import Unit, Verdict, WindowView
-from concur_proxy.windows.meanfield import words
+from concur_proxy.windows.meanfield import state, words
 from concur_proxy.windows.meanfield.costs import StepCosts
 from concur_proxy.windows.meanfield.model import Costs, Model, Point, Traffic
 from concur_proxy.windows.meanfield.stretch import Stretches
@@ -160,6 +160,16 @@ class Meanfield:
             running = (low + high) / 2
             low, high = (running, high) if running + model.at(running).rate * think < demand else (low, running)
         return model.at(high).rate
+
+    # across restarts
+
+    def dump(self) -> Mapping[str, object]:
+        """Return what has been learned of turns, agents and engine."""
+        return state.dump(self._turns, self._think, self._costs)
+
+    def load(self, kept: Mapping[str, Any]) -> None:
+        """Take over what ``dump`` gave; ValueError where it is not that, and nothing has changed."""
+        state.load(kept, self._turns, self._think, self._costs)
 
     # for people
 

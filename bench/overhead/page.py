@@ -12,6 +12,8 @@ from bench.overhead.summary import Results, Spread, estimated
 from bench.overhead.upstream import CHUNKS, GAP_S
 from bench.overhead.ways import LITELLM, NO_PROXY, RELAY, Way
 
+ALONE = 0.95
+"""Pieces per event above which a stream counts as one whose events came one by one."""
 LABELS = {RELAY: "bare relay", LITELLM: "LiteLLM"}
 NOTES = f"""\
 Medians of the rounds, in brackets the least and the most. CPU: user and system time of the proxy and its children, less
@@ -118,4 +120,13 @@ def problems(results: Results) -> list[str]:
     for way, each in results.by_way.items():
         for figures in each:
             found |= {(way, key): text for key, text in figures.problems.items()}
-    return [f"- {LABELS.get(way, way)}, {key}: {text}" for (way, key), text in found.items()]
+    lines = [f"- {LABELS.get(way, way)}, {key}: {text}" for (way, key), text in found.items()]
+    return lines + [line for way in results.by_way if (line := together(results, way))]
+
+
+def together(results: Results, way: str) -> str | None:
+    """Say where events came in fewer pieces than they were sent in: each cost less than one that comes alone."""
+    reads = results.spread(way, rounds.READS)
+    if reads is None or reads.median > ALONE:
+        return None
+    return f"- {LABELS.get(way, way)}: {1 - reads.median:.0%} of the streamed chunks came together with the one before."

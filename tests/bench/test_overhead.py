@@ -10,7 +10,7 @@ import pytest
 
 from bench.overhead import bodies, document, kernel, rounds
 from bench.overhead.machine import Facts, processor
-from bench.overhead.page import cell, number, page, rows, table
+from bench.overhead.page import cell, number, page, rows, table, together
 from bench.overhead.rounds import Figures
 from bench.overhead.summary import Results, Spread, estimated
 from bench.overhead.ways import NO_PROXY, OURS, RELAY, Way, all_ways, installed_version
@@ -165,6 +165,12 @@ def test_a_rate_that_the_load_did_not_reach_is_marked():
     assert not estimated(found, OURS)
     assert cell(found, OURS, row(rounds.RATE)) == "1,000"
     assert cell(found, "nginx", row(rounds.RATE)) == "≈ 9,000"
+
+
+def test_streams_whose_events_came_together_are_named():
+    found = results(ours=[Figures({rounds.READS: 0.75})], nginx=[Figures({rounds.READS: 0.99})])
+    assert together(found, OURS) == "- concur-proxy: 25% of the streamed chunks came together with the one before."
+    assert together(found, "nginx") is None
 
 
 FACTS = Facts("python bench/x.py", 2, "A Processor", 2, 24.0, 0.5, "2026-01-02", ", commit abc")

@@ -162,6 +162,13 @@ class ServerSettings(Section):
         description="Held streams get a sign of life this often, for clients and proxies with idle timeouts; errors "
         "after the first one are events of the stream, which clients do not retry. 0: none.",
     )
+    background_lease_s: float = Field(
+        1800.0,
+        ge=1,
+        le=86_400,
+        description="A background response (`background: true`) whose end no client comes to see gives its place back "
+        "after this.",
+    )
     tls_cert_file: str | None = Field(
         None, min_length=1, description="Certificate chain (PEM) to serve https:// with; default: plain HTTP."
     )

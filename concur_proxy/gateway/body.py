@@ -34,6 +34,8 @@ class BodyFacts:
     media_bytes: int = 0
     prefix_key: int | None = None
     previous_response_id: str | None = None
+    background: bool = False
+    """The engine shall answer at once and go on by itself."""
     hints: hints.Hints = hints.NONE
 
 
@@ -60,6 +62,7 @@ def facts(body: bytes) -> BodyFacts:
         media_bytes=media_bytes(body, fields),
         prefix_key=prefix_key(fields),
         previous_response_id=_text(get("previous_response_id")),
+        background=get("background") is True,
         hints=hints.of_body(fields),
     )
 

@@ -15,16 +15,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from concur_proxy.core import identity as sessions
+from concur_proxy.gateway.background import BackgroundLeases
 from concur_proxy.gateway.dispatch import Dispatcher, ignore
 from concur_proxy.gateway.exchange import Exchange
-from concur_proxy.gateway.heartbeat import Heartbeats
 from concur_proxy.gateway.observer import TurnObserver
 from concur_proxy.gateway.paths import Routes
 from concur_proxy.gateway.responses import ResponseOrigins
+from concur_proxy.gateway.rounds import Rounds
 from concur_proxy.gateway.turn import Turn
 from concur_proxy.gateway.unnamed import lineage_of
 from concur_proxy.gateway.upstream import UpstreamPool
-from concur_proxy.model import BackendId, PoolId, RefusalReason
+from concur_proxy.model import BackendId, FinishReason, Lease, Outcome, PoolId, RefusalReason, Usage
 from concur_proxy.observe.turnlog import TurnLog
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ class HandlerSettings:
     extra_paths: tuple[str, ...] = ()
     heartbeat_s: float = 0.0
     """Time between two signs of life for held streams; 0: none."""
+    background_lease_s: float = 1800.0
+    """After which a background response whose end nobody came to see gives its place back."""
     lineage_bytes: int = 0
     namespace_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
@@ -74,9 +77,10 @@ class Handler:
         self.on_lost = on_lost
         """A connection to an engine failed before any byte of an answer."""
         self.observer = observer
-        self.heartbeats = Heartbeats(self.settings.heartbeat_s) if self.settings.heartbeat_s else None
+        self.heartbeats = Rounds(self.settings.heartbeat_s) if self.settings.heartbeat_s else None
         self.routes = Routes(self.settings.extra_paths)
         self.origins = ResponseOrigins()
+        self.background = BackgroundLeases(self._finish_background, limit_s=self.settings.background_lease_s)
         self.lineage = lineage_of(self.settings.lineage_bytes)
         self.turns: set[Turn] = set()
         self.shutting_down = False
@@ -106,6 +110,11 @@ class Handler:
             logger.exception("a request could not be started")
             turn.fail()
 
+    def _finish_background(
+        self, lease: Lease, outcome: Outcome, usage: Usage | None, reason: FinishReason | None
+    ) -> None:
+        self.dispatcher.finish(lease, outcome, usage, finish_reason=reason)
+
     def begin_shutdown(self) -> None:
         """Refuse held and new turns from now on; running ones go on."""
         self.shutting_down = True
@@ -115,3 +124,4 @@ class Handler:
         """The grace time is over: end what still runs."""
         for turn in list(self.turns):
             turn.stop()
+        self.background.close()

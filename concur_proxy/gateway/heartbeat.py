@@ -6,16 +6,13 @@ what goes wrong becomes an event of the stream, in the shape that the API has fo
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict
-from typing import Protocol
-
 from concur_proxy.errors import ConcurError
 from concur_proxy.gateway import headers as lines
 from concur_proxy.gateway.exchange import Exchange
 from concur_proxy.gateway.headers import HeaderList
 from concur_proxy.gateway.paths import Shape
 from concur_proxy.gateway.replies import error_event
+from concur_proxy.gateway.rounds import Rounds
 
 COMMENT = b": held\n\n"
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
@@ -27,53 +24,12 @@ STREAM_HEADERS: HeaderList = [
 ]
 
 
-class Beating(Protocol):
-    def beat(self) -> None:
-        """Give a sign of life."""
-
-
-class Heartbeats:
-    """Has everybody beat once per interval, by one timer: who came first is due first."""
-
-    __slots__ = ("_due", "_interval_s", "_timer")
-
-    def __init__(self, interval_s: float) -> None:
-        self._interval_s = interval_s
-        self._due: OrderedDict[Beating, float] = OrderedDict()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self, stream: Beating) -> None:
-        """Have ``stream`` beat from one interval on; nothing changes for one that does already."""
-        if stream not in self._due:
-            self._due[stream] = asyncio.get_running_loop().time() + self._interval_s
-            self._arm()
-
-    def stop(self, stream: Beating) -> None:
-        self._due.pop(stream, None)
-
-    def __len__(self) -> int:
-        return len(self._due)
-
-    def _arm(self) -> None:
-        if self._timer is None and self._due:
-            self._timer = asyncio.get_running_loop().call_at(next(iter(self._due.values())), self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        now = asyncio.get_running_loop().time()
-        while self._due and next(iter(self._due.values())) <= now:
-            stream, _ = self._due.popitem(last=False)
-            self._due[stream] = now + self._interval_s
-            stream.beat()
-        self._arm()
-
-
 class HeldStream:
     """The answer to one streaming turn that is held, or was. ``opened``: its head is out."""
 
     __slots__ = ("_beats", "_exchange", "_headers", "_shape", "_sign", "opened")
 
-    def __init__(self, exchange: Exchange, beats: Heartbeats, headers: HeaderList, shape: Shape) -> None:
+    def __init__(self, exchange: Exchange, beats: Rounds, headers: HeaderList, shape: Shape) -> None:
         """``headers``: what the proxy adds to any answer."""
         self._exchange = exchange
         self._beats = beats
@@ -82,7 +38,8 @@ class HeldStream:
         self._sign = PING if shape is Shape.ANTHROPIC else COMMENT
         self.opened = False
 
-    def beat(self) -> None:
+    def on_round(self) -> None:
+        """Give a sign of life."""
         if not self.opened:
             self.opened = True
             self._exchange.write(self._head() + self._framed(self._sign))

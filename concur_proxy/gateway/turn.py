@@ -20,6 +20,7 @@ from concur_proxy.errors import (
     TurnRefusedError,
 )
 from concur_proxy.gateway import hints, ingress, replies, unnamed
+from concur_proxy.gateway.background import UNFINISHED, StateReader
 from concur_proxy.gateway.body import NOTHING, with_usage_requested
 from concur_proxy.gateway.connection import Failure
 from concur_proxy.gateway.exchange import Exchange
@@ -29,7 +30,7 @@ from concur_proxy.gateway.late import LateRelay
 from concur_proxy.gateway.observer import Ingress, TurnObserver, TurnTrace
 from concur_proxy.gateway.outcomes import FAILURES, OVERLOADED, failure_error, header_value, outcome_of, pause_of
 from concur_proxy.gateway.paths import Kind, Route
-from concur_proxy.gateway.relay import Parked, Relay
+from concur_proxy.gateway.relay import Parked, Relay, is_event_stream
 from concur_proxy.gateway.responses import id_in_path
 from concur_proxy.gateway.upstream import UpstreamCall
 from concur_proxy.model import Admitted, BackendId, Lease, Outcome, PoolId, Refused, SessionKey
@@ -63,6 +64,7 @@ class Turn:
         "_backend",
         "_call",
         "_exchange",
+        "_follows",
         "_found",
         "_handler",
         "_identity",
@@ -102,6 +104,8 @@ class Turn:
         self._stream: HeldStream | None = None
         """The answer to a streaming turn that was held, where it gets signs of life."""
         self._lost = NOWHERE
+        self._follows = False
+        """The answer tells of a response that goes on, or may go on, without its request."""
         self._trace: TurnTrace | None = None
         self._tries = 0
         self._wants_event = False
@@ -235,7 +239,8 @@ class Turn:
             self.on_failure(Failure.CONNECT, "the backend was removed")
             return
         body = exchange.body
-        plain = self._wants_event or self._stream is not None
+        self._follows = self._route.kind in STATEFUL and self._concerns_background()
+        plain = self._wants_event or self._stream is not None or self._follows
         lines = request_lines(exchange.headers, exchange.lowered, self._origin, identity_only=plain)
         length = len(body) if body or exchange.method in (b"POST", b"PUT", b"PATCH") else None
         head = pool.request_head(exchange.method, exchange.target, lines, length)
@@ -247,6 +252,11 @@ class Turn:
         else:
             self._relay = LateRelay(self._stream, self, clock, self._route.shape)
         self._call = pool.send(head, body, self._relay, head_only=exchange.head_only)
+
+    def _concerns_background(self) -> bool:
+        if self._route.gated:
+            return self._told.background
+        return id_in_path(self._exchange.path) in self._handler.background
 
     def wants_parked(self, head: ResponseHead) -> bool:
         """An engine that is full may answer better later, as long as the client has seen nothing."""
@@ -283,9 +293,15 @@ class Turn:
 
     def reader_for(self, head: ResponseHead) -> UsageReader | None:
         """Read the usage of turns; what is compressed or an error passes unread."""
-        if not self._route.gated or head.status >= 300 or head.value(b"content-encoding") not in (b"", b"identity"):
+        if (
+            not (self._route.gated or self._follows)
+            or head.status >= 300
+            or head.value(b"content-encoding") not in (b"", b"identity")
+        ):
             return None
         content_type = head.value(b"content-type").decode("latin-1")
+        if self._follows:
+            return StateReader(streamed=is_event_stream(head))
         reader = usage.reader_for(content_type, strip_usage_event=self._wants_event)
         lineage, found = self._handler.lineage, self._found
         if lineage is None or found is None or not lineage.wants_answer(found.run):
@@ -308,7 +324,27 @@ class Turn:
         if self._relay.reader is not None:
             self._remember(self._relay.reader)
         status = self._relay.head.status
-        self._end(outcome_of(status), status)
+        self._end(outcome_of(status), status, goes_on=self._follows and self._follow(status))
+
+    def _follow(self, status: int, *, left: bool = False) -> bool:
+        """Learn what an answer tells of a background response; True where the lease stays with one that goes on.
+
+        ``left``: the client did not stay for all of it. A stream that came to its end has no more to tell.
+        """
+        reader = self._relay.reader if self._relay is not None else None
+        state = reader if isinstance(reader, StateReader) else None
+        background = self._handler.background
+        if not self._route.gated:
+            response_id = id_in_path(self._exchange.path)
+            if response_id is not None:
+                background.heard(response_id, self._exchange.method, status, state)
+            return False
+        if state is None or state.response_id is None or self._lease is None or (state.streamed and not left):
+            return False
+        if state.state not in UNFINISHED:
+            return False
+        background.keep(state.response_id, self._lease)
+        return True
 
     def on_failure(self, failure: Failure, detail: str) -> None:
         relay, backend = self._relay, self._backend
@@ -352,7 +388,8 @@ class Turn:
         status = self._relay.head.status if started and self._relay and self._relay.head else CLIENT_LEFT
         if self._stream is not None and self._stream.opened:
             status = OPENED
-        self._end(Outcome.CANCELLED, status, word=None if running else "abandoned")
+        goes_on = self._follows and started and self._route.gated and self._follow(status, left=True)
+        self._end(Outcome.CANCELLED, status, word=None if running else "abandoned", goes_on=goes_on)
 
     def stop(self) -> None:
         """The proxy ends: so does this turn."""
@@ -398,8 +435,11 @@ class Turn:
 
     # account
 
-    def _end(self, outcome: Outcome, status: int, *, word: str | None = None) -> None:
-        """Give back what is held, tell the ledger and the log. The only way out."""
+    def _end(self, outcome: Outcome, status: int, *, word: str | None = None, goes_on: bool = False) -> None:
+        """Give back what is held, tell the ledger and the log. The only way out.
+
+        ``goes_on``: the lease is not ours to give back any more.
+        """
         handler, relay = self._handler, self._relay
         handler.turns.discard(self)
         reader = relay.reader if relay is not None else None
@@ -412,7 +452,9 @@ class Turn:
         self._lease = self._backend = self._ticket = self._call = self._relay = None
         if self._stream is not None:
             self._stream.close()
-        if lease is not None:
+        if goes_on:
+            pass
+        elif lease is not None:
             reason = reader.finish_reason if reader is not None else None
             handler.dispatcher.finish(lease, outcome, spent, finish_reason=reason, first_token_at=first_token_at)
         elif backend is not None:

@@ -23,7 +23,7 @@ from concur_proxy.fleet.pool import DEFAULT_POOL, Fleet
 from concur_proxy.gateway.dispatch import Dispatcher
 from concur_proxy.gateway.handler import Handler
 from concur_proxy.gateway.upstream import UpstreamPool
-from concur_proxy.model import BackendId, Outcome, TurnRecord
+from concur_proxy.model import BackendEvent, BackendId, Outcome, TurnRecord
 from concur_proxy.observe.logs import AccessLog
 from concur_proxy.observe.metrics import Metrics
 from concur_proxy.observe.turnlog import TurnLog
@@ -58,7 +58,7 @@ class Node:
         self._fetch = HttpFetch()
         self.health = Health(
             self._fetch,
-            on_event=self.dispatcher.backend_event,
+            on_event=self._on_backend_event,
             on_models=self.roster.learn,
             clock=self.clock,
         )
@@ -114,6 +114,11 @@ class Node:
         return {backend: pool for backend, pool in self.pools.items() if self.dispatcher.is_up(backend)}
 
     # what the data path tells
+
+    def _on_backend_event(self, backend: BackendId, event: BackendEvent) -> None:
+        self.dispatcher.backend_event(backend, event)
+        if event in (BackendEvent.LOST, BackendEvent.FLUSHED):
+            self.handler.background.lost(backend)
 
     def _on_record(self, record: TurnRecord) -> None:
         self.metrics.record(record)

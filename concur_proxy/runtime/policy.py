@@ -58,4 +58,5 @@ def handler_settings(settings: Settings) -> HandlerSettings:
         lineage_bytes=settings.sessions.lineage_memory_bytes if settings.sessions.lineage else 0,
         extra_paths=settings.server.extra_paths,
         heartbeat_s=settings.server.heartbeat_s,
+        background_lease_s=settings.server.background_lease_s,
     )

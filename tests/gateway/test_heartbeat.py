@@ -8,8 +8,9 @@ import pytest
 
 from concur_proxy.core.gate import GatePolicy
 from concur_proxy.gateway.handler import HandlerSettings
-from concur_proxy.gateway.heartbeat import COMMENT, PING, Heartbeats, HeldStream
+from concur_proxy.gateway.heartbeat import COMMENT, PING, HeldStream
 from concur_proxy.gateway.paths import Shape
+from concur_proxy.gateway.rounds import Rounds
 from concur_proxy.model import BackendId
 from tests.gateway.harness import CHAT, STREAMED, chunked, ok, request, until
 from tests.gateway.test_handler import scenario
@@ -363,38 +364,6 @@ def test_a_client_of_http_1_0_gets_no_chunks():
 # the parts
 
 
-class Beater:
-    def __init__(self):
-        self.beats = 0
-
-    def beat(self):
-        self.beats += 1
-
-
-def test_all_beat_by_one_timer_until_they_stop(loop):
-    async def test(proxy, _engine):
-        beats, streams = Heartbeats(0.01), [Beater() for _ in range(100)]
-        for one in streams:
-            beats.start(one)
-        timer = beats._timer
-        for one in streams:
-            beats.start(one)
-        assert beats._timer is timer
-        await until(lambda: all(one.beats >= 3 for one in streams))
-        counts = {one.beats for one in streams}
-        assert max(counts) - min(counts) <= 1
-        for one in streams[1:]:
-            beats.stop(one)
-        before = streams[1].beats
-        at = streams[0].beats
-        await until(lambda: streams[0].beats >= at + 3)
-        assert streams[1].beats == before
-        beats.stop(streams[0])
-        await until(lambda: beats._timer is None)
-
-    scenario(test, never, loop=loop)
-
-
 class Exchange:
     http11, keep_alive, server_headers, write_paused = True, True, [], False
 
@@ -407,11 +376,11 @@ class Exchange:
 
 def test_signs_do_not_pile_up_before_a_client_that_does_not_read():
     exchange = Exchange()
-    stream = HeldStream(exchange, Heartbeats(1), [], Shape.OPENAI)
-    stream.beat()
+    stream = HeldStream(exchange, Rounds(1), [], Shape.OPENAI)
+    stream.on_round()
     exchange.write_paused = True
-    stream.beat()
+    stream.on_round()
     assert len(exchange.written) == 1
     exchange.write_paused = False
-    stream.beat()
+    stream.on_round()
     assert len(exchange.written) == 2

@@ -1,0 +1,80 @@
+"""An engine whose model calls a tool some times, with a new id each time, and then says that it is done."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+CALLS = 5
+"""Tool results after the last user message at which the model is done."""
+USAGE = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+
+
+class ToolEngine:
+    def __enter__(self) -> Self:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Model)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class _Model(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._whole({"object": "list", "data": [{"id": "m", "object": "model"}]})
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        message = answer_to(asked["messages"])
+        reason = "tool_calls" if "tool_calls" in message else "stop"
+        shell = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": 1, "model": "m"}
+        if not asked.get("stream"):
+            choice = {"index": 0, "message": message, "finish_reason": reason}
+            self._whole({**shell, "object": "chat.completion", "choices": [choice], "usage": USAGE})
+            return
+        deltas = [(message, None), ({}, reason)]
+        choices = [[{"index": 0, "delta": delta, "finish_reason": end}] for delta, end in deltas]
+        chunks = [{**shell, "object": "chat.completion.chunk", "choices": choice} for choice in choices]
+        self._events([*chunks, {**shell, "object": "chat.completion.chunk", "choices": [], "usage": USAGE}])
+
+    def _whole(self, content: object) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _events(self, chunks: list[dict[str, Any]]) -> None:
+        body = b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in chunks) + b"data: [DONE]\n\n"
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def answer_to(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    since = itertools.takewhile(lambda message: message["role"] != "user", reversed(messages))
+    results = sum(message["role"] == "tool" for message in since)
+    if results >= CALLS:
+        return {"role": "assistant", "content": f"Done: {uuid.uuid4().hex}"}
+    function = {"name": "look", "arguments": json.dumps({"page": results})}
+    call = {"index": 0, "id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}

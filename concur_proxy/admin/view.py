@@ -13,12 +13,14 @@ from rich.text import Text
 
 from concur_proxy.admin.reports import BackendReport, StatusReport
 from concur_proxy.errors import ConcurError
+from concur_proxy.windows.base import Unit
 
 TIMEOUT_S = 10.0
 
 
 _LEGEND = (
-    "active: sessions with a place, of the window. KV tokens: what they occupy, of what the cache holds.\n"
+    "active: sessions with a place, of the window. KV tokens: what they occupy, of what the cache holds; of the\n"
+    "window where that counts tokens.\n"
     "usage, queued: as the engine says now. hits: share of prompt tokens that were cached."
 )
 
@@ -78,12 +80,13 @@ def _table(status: StatusReport) -> Table:
 
 
 def _row(backend: BackendReport) -> Iterator[str]:
-    signals = backend.signals
+    signals, in_tokens = backend.signals, backend.unit == Unit.TOKENS.value
+    window = "any" if backend.window is None else _count(backend.window)
     yield backend.name
     yield backend.state
-    yield f"{_count(backend.active)} of {'any' if backend.window is None else _count(backend.window)}"
+    yield _count(backend.active) if in_tokens else f"{_count(backend.active)} of {window}"
     yield _count(backend.held)
-    yield f"{_count(backend.footprint_tokens)} of {_count(backend.capacity_tokens)}"
+    yield f"{_count(backend.footprint_tokens)} of {window if in_tokens else _count(backend.capacity_tokens)}"
     yield _share(signals.kv_usage)
     yield _share(signals.hit_rate)
     yield _count(signals.waiting)

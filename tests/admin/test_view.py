@@ -104,6 +104,17 @@ def test_anything_else_is_said_in_plain_words(status, body, said):
         fetch_status(url, None)
 
 
+def test_a_window_of_tokens_is_set_against_tokens():
+    backend = STATUS.backends[0].model_copy(update={"unit": "tokens", "window": 124_518.4})
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(render(STATUS.model_copy(update={"law": "footprint", "backends": [backend]})))
+    shown = captured.get()
+    assert "law footprint (counts tokens)" in shown
+    rows = [re.split(r"  +", line.strip()) for line in shown.splitlines()]
+    assert ["gpu:8000", "up", "4", "5", "41k of 125k", "12%", "88%", "0"] in rows
+
+
 def test_the_table_shows_every_backend_and_why():
     console = Console(width=80)
     with console.capture() as captured:

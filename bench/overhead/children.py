@@ -25,7 +25,7 @@ GRACE_S = 3.0
 
 
 class BenchError(Exception):
-    """What kept a part of the benchmark from running, for people."""
+    """What kept a part of the benchmark from running, for people; from the second line on what a program printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _await_listening(child: subprocess.Popen[bytes], port: int, log: Path) -> No
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         if child.poll() is not None or time.monotonic() > deadline:
-            raise BenchError(f"it does not listen: {tail(log)}")
+            raise BenchError(f"it does not listen\n{tail(log)}")
         time.sleep(POLL_S)
 
 

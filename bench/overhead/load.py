@@ -17,6 +17,7 @@ from typing import Any
 import httptools
 
 from bench.overhead import bodies, kernel
+from bench.overhead.upstream import CHUNKS
 
 STREAM_BYTES = 1024
 """Body of a request for a stream, and of a paced one."""
@@ -41,7 +42,7 @@ class Job:
 
 @dataclass(slots=True)
 class Result:
-    """``cpu_s`` is the time of the job's processes, ``load_cpu_s`` our own; ``problems``: requests that went wrong."""
+    """``cpu_s`` is the CPU time of the job's processes; ``problems`` are requests that went wrong."""
 
     requests: int = 0
     events: int = 0
@@ -50,7 +51,6 @@ class Result:
     """Pieces in which the streams came: fewer than events where some came together."""
     wall_s: float = 0.0
     cpu_s: float = 0.0
-    load_cpu_s: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
     """Of paced requests, in the order in which they ended."""
     late_s: float = 0.0
@@ -121,8 +121,6 @@ class Connection(asyncio.Protocol):
 class StreamConnection(Connection):
     """Counts events, and notices a stream that has too few."""
 
-    expected = 200
-
     def __init__(self, result: Result, done: Callable[[Connection], None]) -> None:
         super().__init__(result, done)
         self._events = 0
@@ -136,7 +134,7 @@ class StreamConnection(Connection):
     def on_message_complete(self) -> None:
         events, self._events = self._events, 0
         self._result.events += events
-        if self._parser.get_status_code() == 200 and events < self.expected:
+        if self._parser.get_status_code() == 200 and events < CHUNKS:
             self._end(f"a stream of {events} events")
         else:
             super().on_message_complete()
@@ -165,7 +163,7 @@ class Run:
 
     async def _measure(self) -> Result:
         job, result = self.job, self.result
-        cpu_s, own_cpu_s, started = kernel.cpu_s(job.pids), time.process_time(), time.perf_counter()
+        cpu_s, started = kernel.cpu_s(job.pids), time.perf_counter()
         self._until = started + job.seconds
         try:
             async with asyncio.timeout(job.seconds + job.patience_s):
@@ -174,7 +172,6 @@ class Run:
             result.fail("no answer in time")
         result.wall_s = time.perf_counter() - started
         result.cpu_s = kernel.cpu_s(job.pids) - cpu_s
-        result.load_cpu_s = time.process_time() - own_cpu_s
         return result
 
     async def _connect(self) -> None:

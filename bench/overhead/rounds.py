@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ COMFORT = 1.2
 """A proxy that does not reach this much more than the pace with all connections is not asked for its latency."""
 
 P50, P99, RATE, BUSY, CHUNK = "p50", "p99", "rate", "busy", "chunk"
-READS = "reads per event"
+READS, LATE = "reads per event", "late"
 RSS_REST, RSS_LOAD = "rss at rest", "rss under load"
 
 
@@ -79,7 +80,9 @@ class Bench:
                     server = stack.enter_context(way.start(self.engine, Path(folder)))
                 _Round(self, server, figures).play(way.name)
             except (BenchError, ConcurError) as error:
-                figures.problems["start"] = str(error)
+                problem, _, printed = str(error).partition("\n")
+                figures.problems["start"] = problem
+                print(printed, file=sys.stderr)
         return figures
 
 
@@ -138,6 +141,7 @@ class _Round:
         result = self._case("paced", "paced", MANY, self._bench.plan.paced_s)
         if result is not None:
             latencies = sorted(result.latencies_s)
+            self._figures.values[LATE] = result.late_s
             self._figures.values[P50] = latencies[len(latencies) // 2]
             self._figures.values[P99] = latencies[len(latencies) * 99 // 100]
 

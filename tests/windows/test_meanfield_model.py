@@ -1,13 +1,15 @@
 """The equations of ``meanfield`` against numeric integration, brute force and known limits."""
 
 import math
+from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from concur_proxy.windows.meanfield.model import MOST_RUNNING, Costs, Model, Traffic
+from concur_proxy.windows.meanfield.model import Costs, Model, Traffic, rate_of
 from concur_proxy.windows.meanfield.think import EDGES, ThinkTimes
 
 COSTS = Costs(0.02, 1e-4, 3e-5, 8e-8)
@@ -27,7 +29,8 @@ def exponential(mean_s, *, seed=1, count=4000):
 
 
 def model(*, capacity=300_000.0, think=None, costs=COSTS, traffic=TURN):
-    return Model(costs, traffic, (think or exponential(5.0)).curve(traffic.returns), capacity)
+    think = think or exponential(5.0)
+    return Model(costs, traffic, think.curve(traffic.returns), think.mean_s, capacity)
 
 
 class TestThinkTimes:
@@ -67,33 +70,47 @@ class TestThinkTimes:
         assert other.curve(0.9) == think.curve(0.9)
 
 
+def brute_force(full, running):
+    """Return rate and hit rate of a number of running turns: the room that is needed grows with the time T."""
+    knots = [(0.0, 0.0), *zip(full.curve.reached, full.curve.away, strict=True)]
+    room = full.capacity - running * full.traffic.footprint
+    best = (full.rate(running, 0.0), 0.0)
+    for (low, since), (high, until) in pairwise(knots):
+        for part in range(21):
+            hits, away = low + part / 20 * (high - low), since + part / 20 * (until - since)
+            if full.rate(running, hits) * full.traffic.footprint * away <= room:
+                best = (full.rate(running, hits), hits)
+    return best
+
+
 class TestModel:
     def test_where_everything_fits_every_turn_finds_its_context(self):
-        assert model(capacity=1e9).at(20.0).hit_rate == 1.0
+        full = model(capacity=1e8)
+        assert full.best(full.points()).hit_rate == pytest.approx(1.0, abs=0.01)
 
     def test_where_running_turns_fill_the_cache_nothing_is_found(self):
-        full = model()
-        assert full.at(full.fit).hit_rate == 0.0
+        first = model().points()[0]
+        assert (first.hit_rate, first.running) == (0.0, pytest.approx(300_000 / TURN.footprint))
 
-    def test_more_running_than_fit_wait_in_the_engine(self):
+    def test_each_point_solves_all_equations_together(self):
         full = model()
-        assert full.at(1000.0).rate == full.at(full.fit).rate
+        knots = [(0.0, 0.0), *zip(full.curve.reached, full.curve.away, strict=True)]
+        for point, (hits, away) in zip(full.points(), knots, strict=False):
+            assert point.hit_rate == hits
+            room = full.capacity - point.running * TURN.footprint
+            assert point.rate * TURN.footprint * away == pytest.approx(room, rel=1e-6, abs=1e-3)
+            prefill = COSTS.token_s * (TURN.new + (1 - hits) * TURN.history)
+            decode = TURN.output * (COSTS.token_s + COSTS.decode_s + COSTS.context_s * TURN.context)
+            assert 1 / point.rate == pytest.approx(prefill + decode + TURN.output * COSTS.step_s / point.running)
+            assert point.window == pytest.approx(point.running + point.rate * full.think_s)
 
-    @pytest.mark.parametrize("running", [2.0, 8.0, 14.0])
-    def test_hits_and_rate_solve_their_equations_together(self, running):
-        """The exponential distribution has closed forms for F and its area."""
-        full = model()
-        point = full.at(running)
-        assert point.rate == pytest.approx(full.rate(running, point.hit_rate))
-        room = full.capacity - running * TURN.footprint
-        time = -5.0 * math.log(1 - min(point.hit_rate, 1 - 1e-9))
-        away = time - TURN.returns * (time - 5.0 * point.hit_rate)
-        if point.hit_rate < 1.0:
-            assert point.rate * TURN.footprint * away == pytest.approx(room, rel=0.08)
+    def test_ever_fewer_run_along_the_curve(self):
+        running = [point.running for point in model().points()]
+        assert running == sorted(running, reverse=True)
 
-    @settings(deadline=None)
+    @settings(deadline=None, max_examples=30)
     @given(
-        capacity=st.floats(1e4, 1e7),
+        capacity=st.floats(1e4, 3e6),
         mean_s=st.floats(0.1, 200.0),
         footprint=st.floats(500, 50_000),
         history=st.floats(0, 50_000),
@@ -102,26 +119,38 @@ class TestModel:
     def test_the_best_is_as_good_as_any(self, capacity, mean_s, footprint, history, output):
         traffic = Traffic(500, history, output, history, footprint, 0.9)
         full = model(capacity=capacity, traffic=traffic, think=exponential(mean_s, count=50))
-        best = full.best()
-        assert 1.0 <= best.running <= full.fit
+        best = full.best(full.points())
+        most = capacity / footprint
+        assert 0.0 < best.running <= most * (1 + 1e-9)
         assert 0.0 <= best.hit_rate <= 1.0
-        most = min(full.fit, MOST_RUNNING)
-        brute = max(full.at(1.0 + (most - 1.0) * k / 200).rate for k in range(201))
-        assert best.rate >= 0.99 * brute
+        assert best.rate >= 0.99 * max(brute_force(full, most * k / 20)[0] for k in range(1, 21))
 
     def test_a_faster_card_has_the_same_best_point(self):
         """With think times as much shorter, only the clock is another."""
-        slow = model(think=exponential(10.0)).best()
+        slow = model(think=exponential(10.0))
         half = Costs(*(cost / 2 for cost in (COSTS.step_s, COSTS.token_s, COSTS.decode_s, COSTS.context_s)))
-        fast = model(think=exponential(5.0), costs=half).best()
-        assert fast.running == pytest.approx(slow.running, rel=0.05)
-        assert fast.rate == pytest.approx(2 * slow.rate, rel=0.05)
+        fast = model(think=exponential(5.0), costs=half)
+        one, other = slow.best(slow.points()), fast.best(fast.points())
+        assert other.running == pytest.approx(one.running, rel=0.05)
+        assert other.rate == pytest.approx(2 * one.rate, rel=0.05)
 
     def test_without_history_more_is_always_better(self):
         full = model(traffic=Traffic(2000, 0, 250, 2000, 2250, 0.0))
-        assert full.best().running == pytest.approx(full.fit)
+        assert full.best(full.points()).running == pytest.approx(300_000 / 2250)
 
     def test_others_on_the_engine_take_their_part_of_it(self):
         alone = model()
-        shared = Model(alone.costs, alone.traffic, alone.curve, alone.capacity, share=0.5)
+        shared = replace(alone, share=0.5)
         assert shared.rate(8.0, 0.9) == pytest.approx(alone.rate(8.0, 0.9) / 2)
+        best = shared.best(shared.points())
+        assert best.rate < alone.best(alone.points()).rate
+        assert best.rate == pytest.approx(shared.rate(best.running, best.hit_rate))
+
+    def test_the_rate_of_a_number_of_sessions_is_that_of_the_curve(self):
+        full = model()
+        points = full.points()
+        for point in points[:-1]:
+            assert rate_of(point.window, points) == pytest.approx(point.rate, rel=0.01)
+        assert rate_of(1e6, points) == points[0].rate
+        best = full.best(points)
+        assert rate_of(2 * best.window, points) < best.rate

@@ -18,7 +18,7 @@ there for our sessions (the gate's shadow) are all learned as traffic passes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from concur_proxy.model import Signals, TurnRecord
@@ -26,7 +26,7 @@ from concur_proxy.windows.aimd import Aimd
 from concur_proxy.windows.base import Unit, Verdict, WindowView
 from concur_proxy.windows.meanfield import state, words
 from concur_proxy.windows.meanfield.costs import StepCosts
-from concur_proxy.windows.meanfield.model import Costs, Model, Point, Traffic
+from concur_proxy.windows.meanfield.model import Costs, Model, Point, Traffic, rate_of
 from concur_proxy.windows.meanfield.stretch import Stretches
 from concur_proxy.windows.meanfield.think import ThinkTimes
 from concur_proxy.windows.meanfield.turns import Turns
@@ -91,8 +91,9 @@ class Meanfield:
             return Verdict(view.window, self._reason)
         self._due_at = now + SLACK * PERIOD_S
         self._model = self._modelled(view, capacity)
-        self._best = self._model.best()
-        return self._decide(self._model, self._best, view, now)
+        points = self._model.points()
+        self._best = self._model.best(points)
+        return self._decide(self._model, points, self._best, view, now)
 
     # before enough is known
 
@@ -127,18 +128,18 @@ class Meanfield:
             self._costs.estimate(),
             traffic,
             self._think.curve(traffic.returns),
+            self._think.mean_s or 0.0,
             max(capacity - view.shared_tokens, 1.0),
         )
 
-    def _decide(self, model: Model, best: Point, view: WindowView, now: float) -> Verdict:
-        thinking = best.rate * (self._think.mean_s or 0.0)
+    def _decide(self, model: Model, points: Sequence[Point], best: Point, view: WindowView, now: float) -> Verdict:
         demand = view.active + view.held
         if model.traffic.returns < RETURNS_AT_ALL:
             return self._say(math.inf, words.NOTHING_RETURNS)
-        window = self._smooth(max(1.0, best.running + thinking), now)
-        if window < demand and best.rate < (1.0 + WORTH) * self._rate_of_all(model, demand):
+        window = self._smooth(max(1.0, best.window), now)
+        if window < demand and best.rate < (1.0 + WORTH) * rate_of(demand, points):
             return self._say(max(window, 2.0 * demand), words.not_worth(demand))
-        return self._say(window, words.window(best, thinking, demand))
+        return self._say(window, words.window(best, demand))
 
     def _say(self, window: float, reason: str) -> Verdict:
         self._reason = reason
@@ -151,15 +152,6 @@ class Meanfield:
             window = self._window + weight * (window - self._window)
         self._window, self._window_at = window, now
         return window
-
-    def _rate_of_all(self, model: Model, demand: float) -> float:
-        """Return the turn rate if all who are here were let in."""
-        think = self._think.mean_s or 0.0
-        low, high = 0.0, max(demand, 1.0)
-        while high - low > 0.01 * high:
-            running = (low + high) / 2
-            low, high = (running, high) if running + model.at(running).rate * think < demand else (low, running)
-        return model.at(high).rate
 
     # across restarts
 

@@ -9,21 +9,21 @@ are active included):
     window                   W = R + rate Z at the R that maximises the rate
 
 The second line is Che's approximation of an LRU cache (Che, Tung and Wang, 2002) with the measured distribution F of
-think times; p is the share of turns after which another comes. h and the rate depend on each other: both are functions
-of T, and the room that T needs grows with T, so the T that uses up the room is found by bisection.
+think times; p is the share of turns after which another comes. h and the rate depend on each other. For a given T,
+though, h is known, and what is left is a quadratic equation for R: so all operating points lie on one curve, from
+T = 0, where what runs fills the cache, to the T at which everybody finds his context.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from concur_proxy.windows.meanfield.think import Curve
 
-MOST_RUNNING = 4096.0
-GRID = 24
-FINE = 1.01
+PARTS = 8
+"""Into which the two stretches beside the best knot are divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,19 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What comes of a number of running turns."""
+    """An operating point of the engine."""
 
     running: float
     rate: float
     """Turns per second."""
     hit_rate: float
     """Share of returning turns that find their context."""
+    thinking: float
+    """Sessions whose agents are in a tool call meanwhile."""
+
+    @property
+    def window(self) -> float:
+        return self.running + self.thinking
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,8 @@ class Model:
     costs: Costs
     traffic: Traffic
     curve: Curve
+    think_s: float
+    """Z"""
     capacity: float
     """Tokens of cache for sessions, what they share taken off."""
     share: float = 1.0
@@ -77,50 +85,63 @@ class Model:
 
     def rate(self, running: float, hit_rate: float) -> float:
         """Return turns per second with so many running."""
+        return self.share * running / (running * self.turn_s(hit_rate) + self.steps_s)
+
+    def turn_s(self, hit_rate: float) -> float:
+        """Seconds of the engine that a turn takes, beside its part of the steps themselves."""
         costs, turn = self.costs, self.traffic
         prefill = costs.token_s * (turn.new + (1.0 - hit_rate) * turn.history)
-        decode = turn.output * (costs.token_s + costs.decode_s + costs.context_s * turn.context)
-        return self.share / (prefill + decode + turn.output * costs.step_s / running)
-
-    def at(self, running: float) -> Point:
-        """Return what comes of ``running`` turns at a time; those that do not fit wait in the engine."""
-        running = min(running, self.fit)
-        room = self.capacity - running * self.traffic.footprint
-        hit_rate = self._hit_rate(running, room) if room > 0 else 0.0
-        return Point(running, self.rate(running, hit_rate), hit_rate)
-
-    def best(self, most: float = MOST_RUNNING) -> Point:
-        """Return the point with the highest turn rate; not more running than ``most``."""
-        return _highest(self.at, 1.0, min(self.fit, most))
+        return prefill + turn.output * (costs.token_s + costs.decode_s + costs.context_s * turn.context)
 
     @property
-    def fit(self) -> float:
-        """How many can run at a time; one can always."""
-        return max(1.0, self.capacity / max(self.traffic.footprint, 1.0))
+    def steps_s(self) -> float:
+        """Seconds of the engine that a turn which runs alone takes for its steps themselves."""
+        return self.traffic.output * self.costs.step_s
 
-    def _hit_rate(self, running: float, room: float) -> float:
+    def point(self, hit_rate: float, away_s: float) -> Point:
+        """Return the point at which contexts stay so long that ``hit_rate`` are found and ``away_s`` go unused.
+
+        It solves rate x footprint x away_s = capacity - running x footprint.
+        """
+        footprint, turn_s = self.traffic.footprint, self.turn_s(hit_rate)
+        most = self.capacity / footprint
+        half = (self.share * away_s + self.steps_s - most * turn_s) / (2.0 * turn_s)
+        running = math.sqrt(half * half + most * self.steps_s / turn_s) - half
+        rate = self.rate(running, hit_rate)
+        return Point(running, rate, hit_rate, rate * self.think_s)
+
+    def points(self) -> list[Point]:
+        """Return the curve, from a cache that is full of what runs to one that has room for everybody."""
+        knots = [self.point(0.0, 0.0)]
+        for hit_rate, away_s in zip(self.curve.reached, self.curve.away, strict=True):
+            knots.append(self.point(hit_rate, away_s))
+            if hit_rate >= 1.0:
+                break
+        return knots
+
+    def best(self, points: Sequence[Point]) -> Point:
+        """Return the point with the highest rate, on the curve's ``points`` or between them."""
+        top = max(range(len(points)), key=lambda index: points[index].rate)
+        near = [points[top]]
+        for index in range(max(0, top - 1), min(len(points) - 1, top + 1)):
+            near += [self._between(index, part / PARTS) for part in range(1, PARTS)]
+        return max(near, key=lambda point: point.rate)
+
+    def _between(self, index: int, part: float) -> Point:
+        """Return the point after ``points()[index]`` by this part of the way to the next."""
         reached, away = self.curve.reached, self.curve.away
-
-        def needed(index: int) -> float:
-            return self.rate(running, reached[index]) * self.traffic.footprint * away[index]
-
-        low, high = -1, len(reached) - 1
-        if needed(high) <= room:
-            return reached[high]
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if needed(middle) <= room else (low, middle)
-        before = (reached[low], needed(low)) if low >= 0 else (0.0, 0.0)
-        part = (room - before[1]) / (needed(high) - before[1])
-        return before[0] + part * (reached[high] - before[0])
+        low, since = (reached[index - 1], away[index - 1]) if index else (0.0, 0.0)
+        return self.point(low + part * (reached[index] - low), since + part * (away[index] - since))
 
 
-def _highest(at: Callable[[float], Point], low: float, high: float) -> Point:
-    """Search a grid, then between the neighbours of its best point, until steps are a hundredth."""
-    while True:
-        factor = (high / low) ** (1.0 / GRID)
-        points = [at(low * factor**index) for index in range(GRID + 1)]
-        best = max(range(GRID + 1), key=lambda index: points[index].rate)
-        if factor <= FINE or not math.isfinite(factor):
-            return points[best]
-        low, high = points[max(0, best - 1)].running, points[min(GRID, best + 1)].running
+def rate_of(sessions: float, points: Sequence[Point]) -> float:
+    """Return the turn rate with so many sessions active: what does not fit waits in the engine."""
+    after = points[0]
+    if sessions >= after.window:
+        return after.rate
+    for point in points[1:]:
+        if sessions >= point.window:
+            part = (sessions - point.window) / max(after.window - point.window, 1e-9)
+            return point.rate + part * (after.rate - point.rate)
+        after = point
+    return after.rate

@@ -22,11 +22,11 @@ def not_worth(demand: float) -> str:
     return f"all {demand:.0f} sessions that are here may be active: holding some would gain less than it costs"
 
 
-def window(best: Point, thinking: float, demand: float) -> str:
+def window(best: Point, demand: float) -> str:
     point = (
-        f"{best.running:.1f} running and {thinking:.1f} in tool calls do {best.rate:.2f} turns/s, and returning turns "
-        f"find {best.hit_rate:.0%} of their context"
+        f"{best.running:.1f} running and {best.thinking:.1f} in tool calls do {best.rate:.2f} turns/s, and returning "
+        f"turns find {best.hit_rate:.0%} of their context"
     )
-    if best.running + thinking >= demand:
+    if best.window >= demand:
         return f"{point}; the {demand:.0f} sessions that are here are fewer"
     return f"{point}: more sessions would evict each other's contexts, fewer would leave the engine idle"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from concur_proxy.windows.meanfield.model import Costs, Model, Traffic, rate_of
-from concur_proxy.windows.meanfield.think import EDGES, ThinkTimes
+from concur_proxy.windows.meanfield.think import ThinkTimes
 
 COSTS = Costs(0.02, 1e-4, 3e-5, 8e-8)
 TURN = Traffic(new=600, history=10_000, output=250, context=10_000, footprint=14_000, returns=0.95)
@@ -38,27 +38,33 @@ class TestThinkTimes:
         assert thinking(1.0, 2.0, 6.0).mean_s == pytest.approx(3.0)
         assert ThinkTimes().mean_s is None
 
-    @pytest.mark.parametrize("mean_s", [0.5, 5.0, 120.0])
-    def test_the_curve_is_the_distribution_function(self, mean_s):
-        curve = exponential(mean_s).curve(1.0)
-        for edge, reached in zip(EDGES, curve.reached, strict=True):
-            assert reached == pytest.approx(1 - math.exp(-edge / mean_s), abs=0.03)
-
     @pytest.mark.parametrize("returns", [0.0, 0.5, 1.0])
-    def test_the_area_is_the_integral_of_what_has_not_come_back(self, returns):
-        curve = exponential(5.0).curve(returns)
-        step = 0.001
-        for index in (40, 50, 60):
-            edge = EDGES[index]
-            times = [(k + 0.5) * step for k in range(int(edge / step))]
-            numeric = sum(1 - returns * (1 - math.exp(-t / 5.0)) for t in times) * step
-            assert curve.away[index] == pytest.approx(numeric, rel=0.05)
+    @pytest.mark.parametrize("mean_s", [0.5, 5.0, 120.0])
+    def test_the_area_is_the_integral_of_what_has_not_come_back(self, mean_s, returns):
+        """Of an exponential distribution it has a closed form."""
+        curve = exponential(mean_s).curve(returns)
+        assert (curve.reached[0], curve.away[0], curve.reached[-1]) == (0.0, 0.0, pytest.approx(1.0))
+        for reached, away in zip(curve.reached, curve.away, strict=True):
+            if 0.2 < reached < 0.95:
+                time = -mean_s * math.log(1 - reached)
+                assert away == pytest.approx(time - returns * (time - mean_s * reached), rel=0.1)
+
+    def test_the_curve_is_linear_within_bins_and_flat_between_them(self):
+        """One in four thinks for about a second, the others for about a minute."""
+        curve = thinking(1.0, 60.0, 60.0, 60.0).curve(1.0)
+        assert sorted(set(curve.reached)) == [0.0, 0.25, 1.0]
+        assert curve.away[-1] == pytest.approx(45.25, rel=0.1)
+        flat = [away for reached, away in zip(curve.reached, curve.away, strict=True) if reached == 0.25]
+        assert flat[1] - flat[0] == pytest.approx(0.75 * 55, rel=0.1)
 
     def test_it_forgets(self):
         think = thinking(*[100.0] * 50)
         for second in range(7200):
             think.add(1.0, now=float(second))
         assert think.mean_s == pytest.approx(1.0, abs=0.1)
+
+    def test_without_samples_nobody_comes_back(self):
+        assert ThinkTimes().curve(1.0).reached == (0.0,)
 
     def test_a_day_is_the_longest_and_nothing_is_shorter_than_no_time(self):
         assert thinking(1e9).curve(1.0).reached[-1] == 1.0
@@ -72,7 +78,7 @@ class TestThinkTimes:
 
 def brute_force(full, running):
     """Return rate and hit rate of a number of running turns: the room that is needed grows with the time T."""
-    knots = [(0.0, 0.0), *zip(full.curve.reached, full.curve.away, strict=True)]
+    knots = zip(full.curve.reached, full.curve.away, strict=True)
     room = full.capacity - running * full.traffic.footprint
     best = (full.rate(running, 0.0), 0.0)
     for (low, since), (high, until) in pairwise(knots):
@@ -94,8 +100,8 @@ class TestModel:
 
     def test_each_point_solves_all_equations_together(self):
         full = model()
-        knots = [(0.0, 0.0), *zip(full.curve.reached, full.curve.away, strict=True)]
-        for point, (hits, away) in zip(full.points(), knots, strict=False):
+        knots = zip(full.curve.reached, full.curve.away, strict=True)
+        for point, (hits, away) in zip(full.points(), knots, strict=True):
             assert point.hit_rate == hits
             room = full.capacity - point.running * TURN.footprint
             assert point.rate * TURN.footprint * away == pytest.approx(room, rel=1e-6, abs=1e-3)

@@ -32,12 +32,13 @@ Row = tuple[float, float, float, float]
 class StepCosts:
     """Sums of the normal equations, in units of the prior; the old is forgotten."""
 
-    __slots__ = ("_products", "_results", "_weight", "busy_s")
+    __slots__ = ("_estimate", "_products", "_results", "_weight", "busy_s")
 
     def __init__(self) -> None:
         self._products = [[0.0] * 4 for _ in range(4)]
         self._results = [0.0] * 4
         self._weight = 0.0
+        self._estimate: Costs | None = None
         self.busy_s = 0.0
         """Seconds that it has learned from, old ones counted less."""
 
@@ -53,10 +54,16 @@ class StepCosts:
         ]
         self._results = [keep * old + one * busy_s for old, one in zip(self._results, row, strict=True)]
         self._weight = keep * self._weight + 1.0
+        self._estimate = None
         self.busy_s = keep * self.busy_s + busy_s
 
     def estimate(self) -> Costs:
         """Return the costs as they seem now; the prior where nothing has been learned."""
+        if self._estimate is None:
+            self._estimate = self._fit()
+        return self._estimate
+
+    def _fit(self) -> Costs:
         total = sum(map(sum, self._products))
         if total <= 0:
             return Costs(*PRIOR)
@@ -94,6 +101,7 @@ class StepCosts:
         self._products = [list(products[4 * index : 4 * index + 4]) for index in range(4)]
         self._results = list(results)
         self._weight, self.busy_s = weight, busy_s
+        self._estimate = None
 
 
 def solve(lines: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:

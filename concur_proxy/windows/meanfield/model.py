@@ -112,12 +112,7 @@ class Model:
 
     def points(self) -> list[Point]:
         """Return the curve, from a cache that is full of what runs to one that has room for everybody."""
-        knots = [self.point(0.0, 0.0)]
-        for hit_rate, away_s in zip(self.curve.reached, self.curve.away, strict=True):
-            knots.append(self.point(hit_rate, away_s))
-            if hit_rate >= 1.0:
-                break
-        return knots
+        return [self.point(*knot) for knot in zip(self.curve.reached, self.curve.away, strict=True)]
 
     def best(self, points: Sequence[Point]) -> Point:
         """Return the point with the highest rate, on the curve's ``points`` or between them."""
@@ -129,9 +124,8 @@ class Model:
 
     def _between(self, index: int, part: float) -> Point:
         """Return the point after ``points()[index]`` by this part of the way to the next."""
-        reached, away = self.curve.reached, self.curve.away
-        low, since = (reached[index - 1], away[index - 1]) if index else (0.0, 0.0)
-        return self.point(low + part * (reached[index] - low), since + part * (away[index] - since))
+        (low, high), (since, until) = (each[index : index + 2] for each in (self.curve.reached, self.curve.away))
+        return self.point(low + part * (high - low), since + part * (until - since))
 
 
 def rate_of(sessions: float, points: Sequence[Point]) -> float:

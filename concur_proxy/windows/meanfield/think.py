@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import accumulate
 
 SHORTEST_S = 0.01
 BINS_PER_DOUBLING = 4
@@ -19,10 +18,11 @@ FADE_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The distribution function F at ``EDGES`` (between them it is linear), and the areas under and over it.
+    """The distribution function F at its knots, between which it is linear, and an area over it.
 
-    ``away[i]`` is the integral of 1 - returns x F from 0 to ``EDGES[i]``: the seconds that a context which is left
-    behind stays unused until then, where only the share ``returns`` of the sessions comes back at all.
+    ``reached`` goes from 0 to 1. ``away[i]`` is the integral of 1 - returns x F up to the time of ``reached[i]``: the
+    seconds that a context which is left behind stays unused until then, where only the share ``returns`` of the
+    sessions comes back at all.
     """
 
     reached: tuple[float, ...]
@@ -60,14 +60,20 @@ class ThinkTimes:
 
     def curve(self, returns: float) -> Curve:
         """Return F and its areas; ``returns``: the share of turns after which there is another."""
-        total = self.weight or 1.0
-        reached = tuple(weight / total for weight in accumulate(self._weights))
-        away, before, since, area = [], 0.0, 0.0, 0.0
-        for edge, share in zip(EDGES, reached, strict=True):
+        total = self.weight
+        reached, away = [0.0], [0.0]
+        since = area = before = 0.0
+        for edge, weight in zip(EDGES, self._weights, strict=True):
+            share = min(before + weight / total, 1.0) if weight else before
+            if weight and area > away[-1]:  # nobody came back between the knot before and this bin
+                reached.append(before)
+                away.append(area)
             area += (edge - since) * (1.0 - returns * 0.5 * (before + share))
-            away.append(area)
+            if weight:
+                reached.append(share)
+                away.append(area)
             before, since = share, edge
-        return Curve(reached, tuple(away))
+        return Curve(tuple(reached), tuple(away))
 
     def dump(self) -> dict[str, object]:
         """Return what it knows, for ``load``."""

@@ -21,7 +21,7 @@ def why_active(session: Session, backend: Backend, tokens: int) -> AdmitWhy | No
         return AdmitWhy.WINDOW
     if len(backend.places) == 1 and not backend.branches:
         return AdmitWhy.OVERSIZE
-    if not backend.hard and backend.shadow.is_warm(session):
+    if not backend.hard and not backend.is_second(session) and backend.shadow.is_warm(session):
         return AdmitWhy.WARM
     return None
 

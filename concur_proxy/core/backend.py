@@ -142,15 +142,20 @@ class Backend:
         return 1 if self.unit is Unit.SESSIONS else session.charged
 
     def growth(self, session: Session, tokens: int) -> int:
-        """Return how much more it would count for with ``tokens``."""
-        return 0 if self.unit is Unit.SESSIONS else tokens - session.charged
+        """Return how much more it would count for with ``tokens``, and what must be left free beside."""
+        kept = self.kept_for_hot if self.is_second(session) else 0
+        return kept if self.unit is Unit.SESSIONS else tokens - session.charged + kept
 
     def charge_new(self, session: Session, tokens: int) -> int:
         """Return what one without a place would count for, with the prefix that it would be the first to use."""
-        kept = self.kept_for_hot if session.cold and self.hot_share else 0
+        kept = self.kept_for_hot if self.is_second(session) else 0
         if self.unit is Unit.SESSIONS:
             return 1 + kept
         return tokens + self._shared.cost_of(session.prefix_key, self.prefixes.of(session.prefix_key)) + kept
+
+    def is_second(self, session: Session) -> bool:
+        """Tell whether it must leave a part of the window to others."""
+        return session.cold and self.hot_share > 0.0
 
     @property
     def kept_for_hot(self) -> int:

@@ -29,7 +29,7 @@ class Line:
     def __init__(self, order: Order) -> None:
         self.order = order
         self.waiting = 0
-        self._ageing = Ageing() if order.ages else None
+        self._ageing = Ageing(order.patience) if order.ages else None
         self._lanes: dict[LaneName, Lane] = {}
         self._reserved: dict[BackendId, Place] = {}
         self._kept_from_cold: dict[BackendId, Place] = {}
@@ -109,9 +109,11 @@ class Line:
         if not order.ages:
             self._ageing = None
         elif self._ageing is None:
-            self._ageing = Ageing()
+            self._ageing = Ageing(order.patience)
             for turn in turns:
                 self._ageing.joined(turn, fifo_key(turn, order.head_start_s))
+        else:
+            self._ageing.patience = order.patience
         self.order = order
         for turn in turns:
             turn.lane = turn.entry = None

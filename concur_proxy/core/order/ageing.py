@@ -1,9 +1,9 @@
 """Ageing: in no order does a turn wait much longer than it would have, first come, first served.
 
 A second line, kept in that order, is served whenever a turn is let in from the real one. So it is known of every turn
-when it would have gone. One that is still waiting then, because others went before it, becomes *overdue* after twice
-that wait at the latest, and goes first from then on. No clock and no estimate: it holds however fast or slow the
-engines turn out to be, and where they could serve everybody in time no turn is overdue.
+when it would have gone. One that is still waiting then, because others went before it, becomes *overdue* after some
+times that wait (the order's ``patience``), and goes first from then on. No clock and no estimate: it holds however fast
+or slow the engines turn out to be, and where they could serve everybody in time no turn is overdue.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ import heapq
 
 from concur_proxy.core.lane import FEW
 from concur_proxy.core.sessions import Turn
-
-LATE = 2.0
-"""Overdue after this many times the wait of first come, first served; it then still waits for the next room."""
 
 SOON_S = 1.0
 """Shorter delays than this behind those who went before are nobody's concern."""
@@ -25,9 +22,10 @@ _Item = tuple[float, int, Turn]
 class Ageing:
     """Who would have gone, and who is overdue since. Takes as much memory as there are turns that wait."""
 
-    __slots__ = ("_dead", "_here", "_line", "_now", "_overdue", "_queued", "_waiters")
+    __slots__ = ("_dead", "_here", "_line", "_now", "_overdue", "_queued", "_waiters", "patience")
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float) -> None:
+        self.patience = patience
         self._here: set[int] = set()
         """Tickets of the turns that wait."""
         self._queued: set[int] = set()
@@ -100,7 +98,7 @@ class Ageing:
     def _overdue_at(self, turn: Turn) -> float:
         """Return when a turn that should go now is overdue, which leaves it half of the time until it is refused."""
         now = self._now
-        patience = max((LATE - 1.0) * (now - turn.arrived_at), SOON_S)
+        patience = max((self.patience - 1.0) * (now - turn.arrived_at), SOON_S)
         return now + min(patience, max(0.0, turn.deadline - now) / 2)
 
     def _bury(self) -> None:

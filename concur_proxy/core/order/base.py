@@ -43,6 +43,8 @@ class Order:
 
     ages = True
     """The line sees to it that nobody waits much longer than first come, first served would let them."""
+    patience = 2.0
+    """A turn is overdue after this many times that wait; it then still waits for the next room."""
     learns = False
 
     def __init__(self, head_start_s: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concur_proxy.core.order.base import Order, Size, class_of
-from concur_proxy.core.order.progress import TurnCounts
+from concur_proxy.core.order.progress import Progress
 from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.model import Usage
 
@@ -22,8 +22,8 @@ class Smallest(Order):
 class CacheAware(Order):
     """Nearly done and small first: progress over footprint.
 
-    Progress is the share of its turns that a session will have had with this one, by the turns that sessions have had
-    here so far; a turn that is said to be the last one completes it. Paused sessions before new ones.
+    Progress is the share of its turns that a session will have had with this one, by what sessions of its kind have had
+    so far; a turn that is said to be the last one completes it. Paused sessions before new ones.
     """
 
     learns = True
@@ -31,12 +31,12 @@ class CacheAware(Order):
     def __init__(self, head_start_s: float, size: Size) -> None:
         super().__init__(head_start_s)
         self._size = size
-        self._counts = TurnCounts()
+        self._progress = Progress()
 
     def rank(self, turn: Turn) -> tuple[int, float]:
         session = turn.session
         had = session.turns + 1
-        progress = 1.0 if turn.facts.final else had / (had + self._counts.remaining(had))
+        progress = 1.0 if turn.facts.final else self._progress.after(had, session.prefix_key)
         return class_of(session), -progress / self._size(turn)
 
     def finished(self, turn: Turn, usage: Usage | None) -> None:  # noqa: ARG002
@@ -44,10 +44,10 @@ class CacheAware(Order):
         if session.one_turn:
             return
         if session.turns > 1:
-            self._counts.went_on(session.turns - 1)
+            self._progress.went_on(session.turns - 1, session.prefix_key)
         if session.ended:
-            self._counts.ended(session.turns)
+            self._progress.ended(session.turns, session.prefix_key)
 
     def vanished(self, session: Session) -> None:
         if session.turns and not session.one_turn:
-            self._counts.ended(session.turns)
+            self._progress.ended(session.turns, session.prefix_key)

@@ -13,8 +13,12 @@ from concur_proxy.model import Usage
 
 
 class Fair(Order):
-    """Tenants by what they were served over their weight; the turns of one tenant first come, first served."""
+    """Tenants by what they were served over their weight; the turns of one tenant first come, first served.
 
+    A tenant that sends far more than its share waits for it: its turns must not become overdue too soon.
+    """
+
+    patience = 3.0
     learns = True
 
     def __init__(self, head_start_s: float, weights: Mapping[str, float]) -> None:

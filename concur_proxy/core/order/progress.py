@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 LONGEST = 256
 """Sessions with more turns than this count alike."""
 
@@ -11,6 +13,9 @@ TYPICAL_TURNS = 20.0
 PRIOR = 2.0
 """Sessions that this belief is worth, at each number of turns."""
 
+KINDS = 64
+"""Kinds of sessions that are told apart; those heard of least recently are forgotten (invariant 9)."""
+
 FEW = 16
 """Observations that are not worth a new table."""
 
@@ -19,11 +24,15 @@ MEMORY = 20_000
 
 
 class TurnCounts:
-    """After each number of turns: how many sessions went on, and how many ended (Kaplan and Meier's estimate)."""
+    """After each number of turns: how many sessions went on, and how many ended (Kaplan and Meier's estimate).
 
-    __slots__ = ("_ended", "_fresh", "_remaining", "_seen", "_went_on")
+    ``others`` are believed as far as nothing is known yet.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_ended", "_fresh", "_others", "_remaining", "_seen", "_went_on")
+
+    def __init__(self, others: TurnCounts | None = None) -> None:
+        self._others = others
         self._went_on = [0.0] * (LONGEST + 1)
         self._ended = [0.0] * (LONGEST + 1)
         self._seen = 0
@@ -59,15 +68,51 @@ class TurnCounts:
     def _tabulate(self) -> None:
         """Sum up from the longest sessions down: each further turn happens if the session goes on."""
         self._fresh = 0
-        last = self._going_on(LONGEST)
+        last = self.going_on(LONGEST)
         more = last / (1.0 - last)
         self._remaining[LONGEST] = more
         for turns in range(LONGEST - 1, -1, -1):
-            more = self._going_on(turns) * (1.0 + more)
+            more = self.going_on(turns) * (1.0 + more)
             self._remaining[turns] = more
 
-    def _going_on(self, turns: int) -> float:
+    def going_on(self, turns: int) -> float:
         """Return the probability that a session goes on after ``turns``."""
-        went_on = self._went_on[turns] + PRIOR * (1.0 - 1.0 / TYPICAL_TURNS)
-        ended = self._ended[turns] + PRIOR / TYPICAL_TURNS
-        return went_on / (went_on + ended)
+        belief = self._others.going_on(turns) if self._others else 1.0 - 1.0 / TYPICAL_TURNS
+        went_on = self._went_on[turns] + PRIOR * belief
+        return went_on / (went_on + self._ended[turns] + PRIOR * (1.0 - belief))
+
+
+class Progress:
+    """How far sessions are, by their kind: what they share at the start of their prompts (system text and tools)."""
+
+    __slots__ = ("_all", "_kinds")
+
+    def __init__(self) -> None:
+        self._all = TurnCounts()
+        self._kinds: OrderedDict[int, TurnCounts] = OrderedDict()
+
+    def after(self, turns: int, kind: int | None) -> float:
+        """Return which share of its turns a session has had after ``turns``, 0..1."""
+        counts = self._kinds.get(kind, self._all) if kind is not None else self._all
+        return turns / (turns + counts.remaining(turns))
+
+    def went_on(self, turns: int, kind: int | None) -> None:
+        """A session has had another turn after ``turns``."""
+        self._all.went_on(turns)
+        if kind is not None:
+            self._kind(kind).went_on(turns)
+
+    def ended(self, turns: int, kind: int | None) -> None:
+        """A session has ended with ``turns``, or nothing more is expected of it."""
+        self._all.ended(turns)
+        if kind is not None:
+            self._kind(kind).ended(turns)
+
+    def _kind(self, kind: int) -> TurnCounts:
+        counts = self._kinds.get(kind)
+        if counts is None:
+            counts = self._kinds[kind] = TurnCounts(self._all)
+            if len(self._kinds) > KINDS:
+                self._kinds.popitem(last=False)
+        self._kinds.move_to_end(kind)
+        return counts

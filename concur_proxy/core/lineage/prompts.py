@@ -61,6 +61,9 @@ class Prompt:
         end = self._ends[index - 1]
         return Answer(head=head(self._prompt[end : end + HEAD_WINDOW]))
 
+    def skips_answer(self, index: int) -> bool:  # noqa: ARG002
+        return False
+
     def tail(self, seed: int, index: int) -> int:  # noqa: ARG002
         return 0
 

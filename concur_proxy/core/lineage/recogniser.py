@@ -4,7 +4,8 @@ Rules, the first that applies
 1. What ends where a run stands is that run's request again, if that came to nothing, if the client says so, or if it
    is no first turn and has been answered. Any other is a *sibling*, with a run of its own.
 2. What goes on from where a run stands is its next turn. Of several that stand there it is the one whose answer it
-   carries; where no answer tells, the one that has waited longest for its agent.
+   carries; where no answer tells, the one that has waited longest for its agent. A question asked beside, which leaves
+   the answer out, is a turn of the run, too, but the run stands where it stood as well.
 3. What goes on from before a run's last message, and has that run's answer at its place, is its next turn, too: the
    client has rewritten its last message, or taken a passing remark out.
 4. What goes on from a run's past replaces its last request, if that came to nothing.
@@ -69,15 +70,16 @@ class Lineage:
         table = self._table
         seed = seed_of(self._name, namespace, talk.key)
         points = talk.points(seed, table.lengths)
-        found = self._find(namespace, talk, seed, points, retry=retry)
-        run = found if isinstance(found, Run) else table.begin(namespace, seed)
-        talk.remember(table.lengths)
-        last = len(points) - 1
-        before = points[last - 1] if last > 0 and talk.tail(seed, last - 1) else 0
-        table.move(run, points[last], length=last + 1, before=before, tail=talk.tail(seed, last))
-        if isinstance(found, Run):
+        at = table.furthest(points)
+        run = self._known(namespace, talk, points, at, retry=retry)
+        if run is not None:
+            beside = points[at] if at + 1 < len(points) and talk.skips_answer(at + 1) else 0
+            self._move(run, talk, points, beside=beside)
             return Recognised(run, CONTINUED)
-        return Recognised(run, *found)
+        rule, parent, ended = self._origin(namespace, talk, seed, points, at)
+        run = table.begin(namespace, seed)
+        self._move(run, talk, points)
+        return Recognised(run, rule, parent, ended)
 
     def answered(
         self, run: Run, *, completed: bool, answer: Answer | None = None, response_id: str | None = None
@@ -93,30 +95,44 @@ class Lineage:
         """Tell whether others wait for the same kind of next turn, so that its answer is worth being read."""
         return self._table.is_shared(run)
 
-    def _find(
-        self, namespace: str, talk: Talk, seed: int, points: list[int], *, retry: bool
-    ) -> Run | tuple[str, SessionKey | None, SessionKey | None]:
-        """Return the run that goes on, or how a new one comes about: rule, parent, and whom it replaces."""
+    def _move(self, run: Run, talk: Talk, points: list[int], *, beside: int = 0) -> None:
+        """Bring a run to the end of a talk. ``beside``: where it stands on, its answer there not having been used."""
         table, last = self._table, len(points) - 1
-        at = table.furthest(points)
+        talk.remember(table.lengths)
+        before = points[last - 1] if last > 0 and talk.tail(run.seed, last - 1) else 0
+        stays = beside if beside in run.tips and beside != run.points[0] else 0
+        table.move(run, points[last], length=last + 1, before=before, tail=talk.tail(run.seed, last), stays=stays)
+
+    def _known(self, namespace: str, talk: Talk, points: list[int], at: int, *, retry: bool) -> Run | None:
+        """Return the run whose turn this is. ``at``: the last point at which somebody has been, -1 for none."""
+        last = len(points) - 1
         run: Run | None = None
         if at == last:
-            run = self._again(points[at], namespace, retry=retry)
-        elif at >= 0:
+            return self._again(points[at], namespace, retry=retry) or self._lost_past(points[at], namespace)
+        if at >= 0:
             run = self._next(points[at], namespace, talk.answer(at + 1))
-        if run is None and at < last:
-            run = self._rewritten(points, at, namespace, talk)
-        past = table.past(points[at], namespace) if run is None and at >= 0 else None
-        own = past is not None and points[at] != past.points[0]
-        if run is None and past is not None and own and past.state is State.LOST:
-            run = past
-        if run is not None:
-            return run
-        left = self._compacted(talk, seed, last, namespace) if last > 1 else None
+        run = run or self._rewritten(points, at, namespace, talk)
+        return run or (self._lost_past(points[at], namespace) if at >= 0 else None)
+
+    def _origin(
+        self, namespace: str, talk: Talk, seed: int, points: list[int], at: int
+    ) -> tuple[str, SessionKey | None, SessionKey | None]:
+        """Return how a new run comes about: the rule, its parent, and whom it replaces."""
+        left = self._compacted(talk, seed, len(points) - 1, namespace) if len(points) > 2 else None
         if left is not None:
-            table.forget(left)
+            self._table.forget(left)
             return COMPACTED, None, left.key
-        return (BRANCH, past.key, None) if past is not None and own else (NEW, None, None)
+        past = self._own_past(points[at], namespace) if at >= 0 else None
+        return (BRANCH, past.key, None) if past is not None else (NEW, None, None)
+
+    def _own_past(self, point: int, namespace: str) -> Run | None:
+        """Return the run that went on from a point, unless that is where it began: so may others have."""
+        past = self._table.past(point, namespace)
+        return past if past is not None and point != past.points[0] else None
+
+    def _lost_past(self, point: int, namespace: str) -> Run | None:
+        past = self._own_past(point, namespace)
+        return past if past is not None and past.state is State.LOST else None
 
     def _again(self, point: int, namespace: str, *, retry: bool) -> Run | None:
         table = self._table

@@ -160,16 +160,18 @@ class Table:
         self._bytes += RUN_BYTES
         return run
 
-    def move(self, run: Run, point: int, *, length: int, before: int, tail: int) -> None:
-        """Bring a run to where its next request ends."""
+    def move(self, run: Run, point: int, *, length: int, before: int, tail: int, stays: int = 0) -> None:
+        """Bring a run to where its next request ends. ``stays``: a point at which it goes on standing."""
         if run.turns:
             self._leave(run)
             self._unlist(run)
+            if stays:
+                self._reach(run, stays)
             self._runs.move_to_end(run.key.id)
         run.turns += 1
         run.state, run.length, run.answer = State.RUNNING, length, None
         self._reach(run, point)
-        run.tips = (point,)
+        run.tips = (point, stays) if stays and stays != point else (point,)
         run.before, run.tail = before, tail
         if before:
             self._before[before] = run

@@ -10,6 +10,7 @@ from concur_proxy.core.lineage.digests import text_digest, without_thinking
 from concur_proxy.core.lineage.lengths import Lengths
 
 SYSTEM_ROLES = ("system", "developer")
+ASKING = ("user", *SYSTEM_ROLES)
 MODEL = "assistant"
 CALLS = ("function_call", "custom_tool_call")
 """Types of the Responses API's items in which the model calls a tool."""
@@ -54,6 +55,9 @@ class Talk(Protocol):
 
     def answer(self, index: int) -> Answer | None:
         """Return what is known of what ends at point ``index``, where the model has said it."""
+
+    def skips_answer(self, index: int) -> bool:
+        """Tell whether what ends at point ``index`` came right after a request, as if that had had no answer."""
 
     def tail(self, seed: int, index: int) -> int:
         """Return a number for message ``index`` and the one before it, wherever they stand; 0 for none."""
@@ -100,6 +104,9 @@ class Messages:
 
     def answer(self, index: int) -> Answer | None:
         return answer_in(self._item(index)) if self.role(index) == MODEL else None
+
+    def skips_answer(self, index: int) -> bool:
+        return index - self._offset >= 0 and not (self._previous and index == 1) and self.role(index) in ASKING
 
     def tail(self, seed: int, index: int) -> int:
         at = index - self._offset

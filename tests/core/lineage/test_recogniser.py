@@ -109,6 +109,28 @@ def test_the_clients_cache_key_tells_sessions_apart(case):
     assert case.turn(TASK, said("x"), user("y"), prompt_cache_key="a").session == first.session
 
 
+def test_questions_beside_do_not_keep_a_session_from_going_on(case):
+    """A guard asks about each turn: its question has the history, and leaves the answer out."""
+    history = [SYSTEM, TASK]
+    first = case.turn(*history)
+    history += [calls("a"), result("a")]
+    for number in range(5):
+        assert case.turn(*history).session == first.session
+        assert case.turn(*history, user("Is this safe?")).session == first.session
+        asked = case.begin(*history, user("And this?"))
+        history += [calls(f"call-{number}"), result(f"call-{number}")]
+        found = case.turn(*history)
+        assert (found.rule, found.session) == (CONTINUED, first.session)
+        case.end(asked)
+
+
+def test_questions_about_what_many_share_are_not_one_session(case):
+    """The document alone is a request that warms the cache."""
+    document = user("A long document.")
+    found = [case.turn(SYSTEM, document), *(case.turn(SYSTEM, document, user(f"question {n}")) for n in range(5))]
+    assert len({each.session for each in found[1:]}) == 5
+
+
 # 1: the same request
 
 

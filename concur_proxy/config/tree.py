@@ -283,6 +283,11 @@ class ControlSettings(Section):
     scrape_timeout_s: float = Field(2.0, ge=0.05, le=60, description="After this a scrape counts as failed.")
     stale_after_s: float = Field(10.0, ge=0.5, le=3600, description="Older signals freeze the window.")
     decay_after_s: float = Field(60.0, ge=1, le=86_400, description="Older signals let it decay to its warm start.")
+    state_file: str | None = Field(
+        None,
+        min_length=1,
+        description="File that keeps what the law has learned across restarts; none: it starts anew each time.",
+    )
     window_min: float = Field(1, ge=1, le=1e12, description="Lower bound of any window, in the law's unit.")
     window_max: float | None = Field(None, ge=1, le=1e12, description="Upper bound of any window; none: no bound.")
     fixed: FixedSettings = Field(default=FixedSettings(), description="Parameters of the law `fixed`.")

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from concur_proxy.control.ports import Clock
 from concur_proxy.control.probe import Scrape
@@ -139,6 +140,17 @@ class ControlLoop:
             if backend in (None, name):
                 entry.regulator.set_window(window)
                 self._hurry(entry)
+
+    # across restarts
+
+    def dump(self) -> dict[BackendId, Mapping[str, object]]:
+        """Return what the laws have learned of each backend."""
+        states = ((backend, entry.regulator.dump()) for backend, entry in self._entries.items())
+        return {backend: state for backend, state in states if state is not None}
+
+    def load(self, backend: BackendId, state: Mapping[str, Any]) -> None:
+        """Let a backend's law take over what was learned before."""
+        self._entries[backend].regulator.load(state)
 
     # time
 

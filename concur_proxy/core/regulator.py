@@ -6,12 +6,12 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from concur_proxy.core.signals import SignalTracker
 from concur_proxy.engines.base import EngineSample
 from concur_proxy.model import BackendEvent, BackendId, Signals, TurnRecord
-from concur_proxy.windows.base import Law, Unit, Verdict, WindowView
+from concur_proxy.windows.base import Law, Learner, Unit, Verdict, WindowView
 
 HISTORY_POINTS = 3600
 """An hour at one update a second."""
@@ -160,13 +160,30 @@ class Regulator:
 
     def set_law(self, make_law: MakeLaw) -> None:
         """Put another law, or this one with other parameters, in its place; sessions stay where they are."""
+        learned = self.dump()
         old, self._law = self._law, make_law(minimum=self.bounds.minimum, maximum=self.bounds.maximum)
+        if learned is not None:
+            self.load(learned)
         view = self._gate.view(self.backend)
         keep = old.unit is self._law.unit and math.isfinite(view.window)
         window = view.window if keep else self._first_window(view.typical_footprint_tokens)
         if old.unit is not self._law.unit:
             self.verdict = Verdict(window, f"first window in {self._law.unit.value}")
         self._gate.set_unit(self.backend, self._law.unit, window)
+
+    def dump(self) -> Mapping[str, object] | None:
+        """Return what the law has learned here, for ``load`` after a restart; None where it learns nothing."""
+        learned = self._law.dump() if isinstance(self._law, Learner) else None
+        return {"law": self._law.name, "learned": learned} if learned else None
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Let the law take over what ``dump`` gave, if it is the same law; what is wrong with it is a problem told."""
+        if state.get("law") != self._law.name or not isinstance(self._law, Learner):
+            return
+        try:
+            self._law.load(state.get("learned") or {})
+        except ValueError as error:
+            self._on_problem(f"what {self._law.name} had learned of {self.backend} is ignored: {error}", None)
 
     def set_bounds(self, bounds: Bounds) -> None:
         """Change the bounds; the next update brings the window between them."""

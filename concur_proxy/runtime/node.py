@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 from concur_proxy.config import BackendSettings, Settings
 from concur_proxy.control.health import Health
@@ -28,6 +29,7 @@ from concur_proxy.observe.logs import AccessLog
 from concur_proxy.observe.metrics import Metrics
 from concur_proxy.observe.turnlog import TurnLog
 from concur_proxy.runtime import policy
+from concur_proxy.runtime.keeper import Keeper
 from concur_proxy.windows.base import Unit
 
 
@@ -78,6 +80,8 @@ class Node:
             timeout_s=settings.control.scrape_timeout_s,
             clock=self.clock,
         )
+        path = settings.control.state_file
+        self.keeper = None if path is None else Keeper(Path(path), self.loop.dump)
         self._loop_task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -85,6 +89,8 @@ class Node:
         for backend in self.settings.backends:
             self._add(backend)
         self._loop_task = asyncio.get_running_loop().create_task(self.loop.run(), name="control loop")
+        if self.keeper is not None:
+            self.keeper.start()
 
     def _add(self, backend: BackendSettings) -> None:
         target = target_of(backend)
@@ -95,10 +101,14 @@ class Node:
         )
         self.roster.add(target.backend)
         self.loop.add(target)
+        if self.keeper is not None and (state := self.keeper.kept(target.backend)) is not None:
+            self.loop.load(target.backend, state)
         self.scraper.add(target)
         self.health.add(target)
 
     async def stop(self) -> None:
+        if self.keeper is not None:
+            await self.keeper.stop()
         await self.scraper.aclose()
         await self.health.aclose()
         if self._loop_task is not None:

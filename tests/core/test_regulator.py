@@ -219,3 +219,42 @@ def test_the_window_is_always_within_its_bounds(steps, minimum, maximum):
         one.law.step = step
         one.update(now=float(now))
         assert minimum <= gate.window[A] <= maximum
+
+
+class Learning(StepLaw):
+    """Learns a number."""
+
+    known = 0
+
+    def dump(self):
+        return {"known": self.known}
+
+    def load(self, state):
+        if "known" not in state:
+            raise ValueError("nothing known")
+        self.known = state["known"]
+
+
+def test_what_a_law_has_learned_outlives_a_restart_and_a_change_of_its_parameters():
+    one = regulator(FakeGate(), make_law=Learning)
+    one.law.known = 7
+    other = regulator(FakeGate(), make_law=Learning)
+    other.load(one.dump())
+    assert other.law.known == 7
+    other.set_law(Learning)
+    assert other.law.known == 7
+
+
+def test_what_another_law_has_learned_is_left_alone():
+    one = regulator(FakeGate(), make_law=Learning)
+    one.load({"law": "another", "learned": {"known": 7}})
+    assert one.law.known == 0
+    assert regulator(FakeGate()).dump() is None
+
+
+def test_a_state_that_a_law_refuses_is_a_problem_told():
+    told = []
+    one = regulator(FakeGate(), make_law=Learning, on_problem=lambda words, error: told.append(words))
+    one.load({"law": one.law.name, "learned": {}})
+    assert one.law.known == 0
+    assert "nothing known" in told[0]

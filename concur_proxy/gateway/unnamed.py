@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -31,9 +30,7 @@ def identity(found: Recognised, named: Identity, fields: Mapping[str, Any]) -> I
     agent's. If it goes on nevertheless, it is known again, and keeps its place from then on.
     """
     one_turn = found.rule == NEW and not fields.get("tools")
-    return dataclasses.replace(
-        named, session=found.session, parent=found.parent, rule=found.rule, final=named.final or one_turn
-    )
+    return Identity(found.session, found.parent, found.rule, named.final or one_turn, named.rejected)
 
 
 def listening(reader: UsageReader, content_type: str) -> AnswerReader:

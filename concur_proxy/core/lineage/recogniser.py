@@ -43,7 +43,7 @@ class Recognised(NamedTuple):
 
     @property
     def session(self) -> SessionKey:
-        return self.run.key
+        return self.run.session
 
 
 class Lineage:
@@ -121,9 +121,9 @@ class Lineage:
         left = self._compacted(talk, seed, len(points) - 1, namespace) if len(points) > 2 else None
         if left is not None:
             self._table.forget(left)
-            return COMPACTED, None, left.key
+            return COMPACTED, None, left.session
         past = self._own_past(points[at], namespace) if at >= 0 else None
-        return (BRANCH, past.key, None) if past is not None else (NEW, None, None)
+        return (BRANCH, past.session, None) if past is not None else (NEW, None, None)
 
     def _own_past(self, point: int, namespace: str) -> Run | None:
         """Return the run that went on from a point, unless that is where it began: so may others have."""

@@ -19,8 +19,8 @@ MAX_POINTS = 16
 MAX_SIBLINGS = 256
 """Runs that stand at one point; the one that came first makes room."""
 
-RUN_BYTES = 700
-POINT_BYTES = 200
+RUN_BYTES = 500
+POINT_BYTES = 150
 """What a run and each point of it take, tables included; a test weighs them."""
 LENGTHS_SHARE = 16
 """The ends of plain prompts may take one part in so many of the bound."""
@@ -34,18 +34,19 @@ class State(enum.Enum):
 
 
 class Run:
-    """One agent's run, as far as its messages tell."""
+    """One agent's run, as far as its messages tell. Of many, the garbage collector has one object each to look at."""
 
-    __slots__ = ("answer", "before", "key", "length", "points", "seed", "state", "tail", "tips", "turns")
+    __slots__ = ("answer", "before", "id", "length", "namespace", "points", "seed", "state", "tail", "tips", "turns")
 
-    def __init__(self, key: SessionKey, seed: int) -> None:
-        self.key = key
+    def __init__(self, namespace: str, name: str, seed: int) -> None:
+        self.namespace = namespace
+        self.id = name
         self.seed = seed
         self.state = State.RUNNING
         self.turns = 0
         self.length = 0
         """Points of its last request."""
-        self.points: list[int] = []
+        self.points: tuple[int, ...] = ()
         self.tips: tuple[int, ...] = ()
         """Where it stands."""
         self.before = 0
@@ -54,6 +55,10 @@ class Run:
         """Number of its last two messages, wherever they stand."""
         self.answer: Answer | None = None
         """To its last request, where that was read."""
+
+    @property
+    def session(self) -> SessionKey:
+        return SessionKey(self.namespace, self.id)
 
 
 class Siblings:
@@ -96,7 +101,7 @@ class Table:
 
     def knows(self, run: Run) -> bool:
         """Tell whether a run has not been forgotten."""
-        return self._runs.get(run.key.id) is run
+        return self._runs.get(run.id) is run
 
     def furthest(self, points: list[int]) -> int:
         """Return the index of the last point at which somebody has been, -1 for none."""
@@ -110,8 +115,8 @@ class Table:
         """Return who stands at a point, in the order that they came."""
         there = self._points.get(point)
         if isinstance(there, Siblings):
-            return [run for run in there.standing if run.key.namespace == namespace]
-        return [there] if there is not None and point in there.tips and there.key.namespace == namespace else []
+            return [run for run in there.standing if run.namespace == namespace]
+        return [there] if there is not None and point in there.tips and there.namespace == namespace else []
 
     def newest(self, point: int, namespace: str) -> Run | None:
         """Return who came last of those that stand at a point."""
@@ -120,31 +125,31 @@ class Table:
             run = next(reversed(there.standing), None)
         else:
             run = there if there is not None and point in there.tips else None
-        return run if run is not None and run.key.namespace == namespace else None
+        return run if run is not None and run.namespace == namespace else None
 
     def lost(self, point: int, namespace: str) -> Run | None:
         """Return who stands at a point for longest with a request that came to nothing."""
         there = self._points.get(point)
         if isinstance(there, Siblings):
-            return next((run for run in there.lost if run.key.namespace == namespace), None)
+            return next((run for run in there.lost if run.namespace == namespace), None)
         stands = there is not None and there.state is State.LOST and point in there.tips
-        return there if there is not None and stands and there.key.namespace == namespace else None
+        return there if there is not None and stands and there.namespace == namespace else None
 
     def past(self, point: int, namespace: str) -> Run | None:
         """Return the last run that went on from a point."""
         there = self._points.get(point)
         run = there.past if isinstance(there, Siblings) else there
-        return run if run is not None and point not in run.tips and run.key.namespace == namespace else None
+        return run if run is not None and point not in run.tips and run.namespace == namespace else None
 
     def before(self, point: int, namespace: str) -> Run | None:
         """Return the last run whose last message came right after a point."""
         run = self._before.get(point)
-        return run if run is not None and run.key.namespace == namespace else None
+        return run if run is not None and run.namespace == namespace else None
 
     def tail(self, tail: int, namespace: str) -> Run | None:
         """Return the last run whose last two messages have this number."""
         run = self._tails.get(tail)
-        return run if run is not None and run.key.namespace == namespace else None
+        return run if run is not None and run.namespace == namespace else None
 
     def is_shared(self, run: Run) -> bool:
         """Tell whether others stand where a run stands."""
@@ -155,8 +160,8 @@ class Table:
 
     def begin(self, namespace: str, seed: int) -> Run:
         self._count += 1
-        run = Run(SessionKey(namespace, f"{self._name}-{self._count:x}"), seed)
-        self._runs[run.key.id] = run
+        run = Run(namespace, f"{self._name}-{self._count:x}", seed)
+        self._runs[run.id] = run
         self._bytes += RUN_BYTES
         return run
 
@@ -167,7 +172,7 @@ class Table:
             self._unlist(run)
             if stays:
                 self._reach(run, stays)
-            self._runs.move_to_end(run.key.id)
+            self._runs.move_to_end(run.id)
         run.turns += 1
         run.state, run.length, run.answer = State.RUNNING, length, None
         self._reach(run, point)
@@ -197,7 +202,7 @@ class Table:
     def forget(self, run: Run) -> None:
         if not self.knows(run):
             return
-        del self._runs[run.key.id]
+        del self._runs[run.id]
         self._unlist(run)
         for point in run.points:
             self._vacate(run, point)
@@ -226,11 +231,13 @@ class Table:
             self.forget(next(iter(there.standing)))
 
     def _keep(self, run: Run, point: int) -> None:
-        if len(run.points) == MAX_POINTS:
-            self._vacate(run, run.points.pop(1))
-        else:
+        if len(run.points) < MAX_POINTS:
             self._bytes += POINT_BYTES
-        run.points.append(point)
+            run.points += (point,)
+            return
+        first, dropped, *others = run.points
+        self._vacate(run, dropped)
+        run.points = (first, *others, point)
 
     def _vacate(self, run: Run, point: int) -> None:
         there = self._points.get(point)

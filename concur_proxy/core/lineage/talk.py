@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from concur_proxy.core.lineage.digests import text_digest, without_thinking
@@ -86,11 +85,12 @@ class Messages:
         self.key = key
 
     def points(self, seed: int, lengths: Lengths) -> list[int]:  # noqa: ARG002 - messages bring their own bounds
-        if self._previous:
-            return list(accumulate(self._digests, _link, initial=response_point(seed, self._previous)))
-        points = accumulate(self._digests, _link, initial=seed)
-        next(points)
-        return list(points)
+        point = response_point(seed, self._previous) if self._previous else seed
+        points = [point] if self._previous else []
+        for digest in self._digests:
+            point = hash((point, digest))
+            points.append(point)
+        return points
 
     def remember(self, lengths: Lengths) -> None:
         pass
@@ -162,7 +162,3 @@ def _first_call(calls: object) -> int:
 
 def _first_use(parts: list[dict[str, object]]) -> int:
     return next((text_digest(part.get("id")) for part in parts if part.get("type") == "tool_use"), 0)
-
-
-def _link(point: int, digest: int) -> int:
-    return hash((point, digest))

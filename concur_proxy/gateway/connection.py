@@ -210,6 +210,8 @@ class UpstreamConnection(asyncio.Protocol):
                 return
             if end:
                 raw = self._up_to_the_end(raw)
+        elif end and len(raw) != sum(map(len, pieces)):
+            self._surplus = True
         if fresh:
             sink.on_head(head)
             if self.call is not call:
@@ -339,7 +341,8 @@ class UpstreamConnection(asyncio.Protocol):
             self.head = head
             self._fresh_head = True
             self._complete = call is not None and call.head_only
-            self._persistent = self._parser.should_keep_alive()
+            is_clear = head.framing is not Framing.NONE or b"transfer-encoding" not in values
+            self._persistent = is_clear and self._parser.should_keep_alive()
         elif status not in (100, 101) and call is not None:
             call.sink.on_informational(head)
 

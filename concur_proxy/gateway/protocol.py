@@ -140,7 +140,7 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         latest = cast("Exchange | None", self.cycle)
-        if latest is not None and not latest.keep_alive:
+        if self._deaf or (latest is not None and not latest.keep_alive):
             raise ConnectionError("nothing is read behind a request after which the connection closes")
         self.url = b""
         self.headers = []
@@ -177,7 +177,7 @@ class FastLaneProtocol(HttpToolsProtocol):
         self._body_bytes += len(body)
         if not isinstance(exchange, Exchange):
             if self._body_bytes > self.handler.max_body_bytes:
-                self.transport.close()
+                self._refuse_stream(self._too_large())
                 return
             super().on_body(body)
             return

@@ -211,15 +211,21 @@ class UpstreamPool:
             connection.begin(call)
 
     async def _connect(self) -> UpstreamConnection:
+        connection = UpstreamConnection(self)
+        try:
+            await self._dial(connection)
+        except BaseException:
+            self.forget(connection)  # uvloop does not tell of a connection that it closes because nobody waits for it
+            raise
+        return connection
+
+    async def _dial(self, connection: UpstreamConnection) -> None:
         where = self.address
         if where.socket_path is not None:
-            _, connection = await self.loop.create_unix_connection(lambda: UpstreamConnection(self), where.socket_path)
-            return connection
-        transport, connection = await self.loop.create_connection(
-            lambda: UpstreamConnection(self), where.host, where.port, ssl=self._ssl
-        )
+            await self.loop.create_unix_connection(lambda: connection, where.socket_path)
+            return
+        transport, _ = await self.loop.create_connection(lambda: connection, where.host, where.port, ssl=self._ssl)
         keep_alive(transport)
-        return connection
 
 
 def _why(error: OSError) -> str:

@@ -177,8 +177,21 @@ def test_blank_lines_behind_the_last_chunk_stay_behind(end, cut, trailers, caplo
         b"HTTP/1.1 304 Not Modified\r\ntransfer-encoding: chunked\r\n\r\n" + ABC,
         ok() + ok(b"forged"),
         ok() + b"forged",
+        ok() + b"\r\n",
+        b"HTTP/1.1 304 Not Modified\r\n\r\n\r\n",
+        b"HTTP/1.1 304 Not Modified\r\ntransfer-encoding: identity\r\n\r\n",
     ],
-    ids=["204 with length", "204 in chunks", "304 with length", "304 in chunks", "two answers", "more than its length"],
+    ids=[
+        *(
+            "204 with length",
+            "204 in chunks",
+            "304 with length",
+            "304 in chunks",
+            "two answers",
+            "more than its length",
+        ),
+        *("blank line behind its length", "blank line behind a 304", "304 with a coding"),
+    ],
 )
 def test_what_follows_an_answer_never_reaches_a_client(raw, caplog):
     async def test(proxy, engine):

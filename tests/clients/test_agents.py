@@ -53,6 +53,6 @@ def test_loops_on_the_openai_client(proxy: str, framework: str) -> None:
 
 
 @needs_frameworks
-@pytest.mark.parametrize("framework", ["openai-agents", "langgraph"])
+@pytest.mark.parametrize("framework", ["openai-agents", "openai-agents-responses", "langgraph"])
 def test_frameworks(proxy: str, framework: str) -> None:
     check(sessions(str(FOLDER / "bin" / "python"), framework, proxy))

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 
 MAX_TEXT = 1 << 16
 """Characters of one text that count, half of them from each end."""
-MAX_PARTS = 64
+MAX_PARTS = 32
 """Entries of one list that count."""
 
 THINKING = ("<think>", "</think>")
 """Marks around the reasoning that some engines leave in the text, and clients take out of it later."""
 UNSAID = frozenset({"thinking", "redacted_thinking", "reasoning"})
 """Types of parts and items that come and go with the client's mood."""
-MEDIA = ("image_url", "source", "input_audio", "video_url", "audio_url", "file_data", "file")
+MEDIA = frozenset({"image_url", "source", "input_audio", "video_url", "audio_url", "file_data", "file"})
 MEDIA_TEXT = ("url", "data", "file_data", "file_id")
 
 _HALF = MAX_TEXT // 2
@@ -101,11 +101,12 @@ def _part(part: object, *, nested: bool) -> int | None:
 
 
 def _media(part: dict[object, object]) -> Iterable[int]:
-    for name in MEDIA:
-        value = part.get(name)
+    for name, value in part.items():
+        if name not in MEDIA:
+            continue
         if isinstance(value, dict):
             yield from (text_digest(value[key]) for key in MEDIA_TEXT if key in value)
-        elif value is not None:
+        else:
             yield text_digest(value)
 
 

@@ -41,6 +41,9 @@ class _Model(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path == "/v1/responses":
+            self._whole(response_to(asked["input"]))
+            return
         message = answer_to(asked["messages"])
         reason = "tool_calls" if "tool_calls" in message else "stop"
         shell = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": 1, "model": "m"}
@@ -68,6 +71,23 @@ class _Model(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+def response_to(items: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same in the Responses API."""
+    kinds = {"function_call_output": "tool", "function_call": "assistant", "reasoning": "assistant"}
+    message = answer_to([{"role": item.get("role") or kinds[item["type"]]} for item in items])
+    said: list[dict[str, Any]] = [{"type": "reasoning", "id": f"rs_{uuid.uuid4().hex}", "summary": []}]
+    calls = message.get("tool_calls", ())
+    said += [{"type": "function_call", "id": "fc_1", "call_id": call["id"], **call["function"]} for call in calls]
+    if message["content"]:
+        text = {"type": "output_text", "text": message["content"], "annotations": []}
+        said.append({"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [text]})
+    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    shell = {"object": "response", "created_at": 1, "model": "m", "status": "completed", "tool_choice": "auto"}
+    usage = {"input_tokens": 9, "output_tokens": 3, "total_tokens": 12, **details}
+    response_id = f"resp_{uuid.uuid4().hex}"
+    return {**shell, "id": response_id, "output": said, "usage": usage, "tools": [], "parallel_tool_calls": True}
 
 
 def answer_to(messages: list[dict[str, Any]]) -> dict[str, Any]:

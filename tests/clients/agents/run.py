@@ -65,17 +65,29 @@ async def plain_streamed(base_url: str, http: Watched, task: str) -> None:
     await plain(base_url, http, task, stream=True)
 
 
-async def openai_agents(base_url: str, http: Watched, task: str) -> None:
-    from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
+async def openai_agents(base_url: str, http: Watched, task: str, *, responses: bool = False) -> None:
+    from agents import (
+        Agent,
+        OpenAIChatCompletionsModel,
+        OpenAIResponsesModel,
+        Runner,
+        function_tool,
+        set_tracing_disabled,
+    )
     from openai import AsyncOpenAI
 
     set_tracing_disabled(disabled=True)
     client = AsyncOpenAI(base_url=base_url, api_key=KEY, http_client=http, max_retries=0)
-    model = OpenAIChatCompletionsModel(model="m", openai_client=client)
+    api = OpenAIResponsesModel if responses else OpenAIChatCompletionsModel
+    model = api(model="m", openai_client=client)
     look = function_tool(page_text, name_override="look")
     agent = Agent(name="reader", instructions=SYSTEM, tools=[look], model=model)
     result = await Runner.run(agent, task, max_turns=20)
     await Runner.run(agent, [*result.to_input_list(), {"role": "user", "content": NEXT}], max_turns=20)
+
+
+async def openai_agents_responses(base_url: str, http: Watched, task: str) -> None:
+    await openai_agents(base_url, http, task, responses=True)
 
 
 async def langgraph(base_url: str, http: Watched, task: str) -> None:
@@ -95,6 +107,7 @@ FRAMEWORKS: dict[str, Run] = {
     "plain": plain,
     "plain-streamed": plain_streamed,
     "openai-agents": openai_agents,
+    "openai-agents-responses": openai_agents_responses,
     "langgraph": langgraph,
 }
 

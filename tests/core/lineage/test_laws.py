@@ -12,6 +12,9 @@ from concur_proxy.core.lineage.table import POINT_BYTES, RUN_BYTES, Siblings, St
 LIMIT = 30 * (RUN_BYTES + 4 * POINT_BYTES)
 NAMESPACES = st.sampled_from(["one", "two", "-"])
 WORDS = st.sampled_from(["a", "b", "c"])
+FIELDS = "messages prompt input instructions system tools previous_response_id prompt_cache_key".split()
+PARTS = "role content type text tool_calls tool_call_id function id name arguments call_id image_url url output".split()
+NAMES = st.sampled_from([*FIELDS, *PARTS])
 ROLES = st.sampled_from(["user", "assistant", "tool", "system"])
 MESSAGES = st.lists(st.builds(lambda role, content: {"role": role, "content": content}, ROLES, WORDS), max_size=6)
 
@@ -135,3 +138,21 @@ def test_an_edit_is_a_branch_of_the_session_that_it_edits(texts, data):
         assert branch.rule == NEW, "before it there is only the first turn, which siblings share"
     else:
         assert (branch.rule, branch.parent) == (BRANCH, found.session)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=30,
+)
+
+
+@given(st.lists(st.dictionaries(NAMES, JSON, max_size=4), max_size=4))
+def test_nothing_that_json_can_hold_is_an_error(bodies):
+    lineage = Lineage(1 << 20, name="test")
+    for body in bodies:
+        talk = talk_of(body)
+        if talk is not None:
+            found = lineage.recognise("key", talk)
+            lineage.answered(found.run, completed=True)
+            assert lineage.recognise("key", talk_of(body), retry=True).session == found.session

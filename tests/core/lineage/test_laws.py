@@ -12,8 +12,23 @@ from concur_proxy.core.lineage.table import POINT_BYTES, RUN_BYTES, Siblings, St
 LIMIT = 30 * (RUN_BYTES + 4 * POINT_BYTES)
 NAMESPACES = st.sampled_from(["one", "two", "-"])
 WORDS = st.sampled_from(["a", "b", "c"])
-FIELDS = "messages prompt input instructions system tools previous_response_id prompt_cache_key".split()
-PARTS = "role content type text tool_calls tool_call_id function id name arguments call_id image_url url output".split()
+FIELDS = ["messages", "prompt", "input", "instructions", "system", "tools", "previous_response_id", "prompt_cache_key"]
+PARTS = [
+    "role",
+    "content",
+    "type",
+    "text",
+    "tool_calls",
+    "tool_call_id",
+    "function",
+    "id",
+    "name",
+    "arguments",
+    "call_id",
+    "image_url",
+    "url",
+    "output",
+]
 NAMES = st.sampled_from([*FIELDS, *PARTS])
 ROLES = st.sampled_from(["user", "assistant", "tool", "system"])
 MESSAGES = st.lists(st.builds(lambda role, content: {"role": role, "content": content}, ROLES, WORDS), max_size=6)

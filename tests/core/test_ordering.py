@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from concur_proxy.core.order.base import Order
+from concur_proxy.core.order.fair import Fair
 from concur_proxy.core.order.registry import ORDERS
-from concur_proxy.model import Outcome, Usage
+from concur_proxy.model import Outcome
 from tests.core.stand import Stand
 
 
@@ -46,13 +47,6 @@ SIZES = {"large": {"tokens": 900}, "small": {"tokens": 100}, "middle": {"tokens"
 )
 def test_who_goes_first_of_small_and_large(order, expected):
     assert line(order, SIZES) == expected
-
-
-def paused(stand, name, turns, *, prompt=100):
-    """A session that has had some turns and whose next one waits, having lost its place."""
-    for _ in range(turns):
-        stand.run(name, prompt=prompt)
-    stand.resize(1)
 
 
 @pytest.mark.parametrize("order", sorted(ORDERS))
@@ -100,8 +94,9 @@ def test_deadline_goes_by_what_clients_ask_for():
         "patient": {"deadline_s": 60.0},
         "hasty": {"deadline_s": 5.0},
         "leaves": {"read_timeout_s": 30.0},
+        "leaves sooner": {"read_timeout_s": 20.0, "deadline_s": 50.0},
     }
-    assert line("deadline", asked) == ["hasty", "leaves", "patient", "none"]
+    assert line("deadline", asked) == ["hasty", "leaves sooner", "leaves", "patient", "none"]
 
 
 def test_deadline_shortens_the_time_of_the_urgent():
@@ -260,10 +255,18 @@ def test_a_stream_of_others_does_not_starve_anybody(order, victim, others):
     assert waits(order, arrivals, 1.0)[10] <= 3.0 * 11.0 + 2.0
 
 
-def test_ageing_is_what_saves_them(monkeypatch):
-    monkeypatch.setattr(Order, "patience", 1e9)
-    arrivals = [*[(0.0, 10, "a", 0, None)] * 10, (0.0, 10_000, "a", 0, None), *[(1.0, 10, "a", 0, None)] * 200]
-    assert waits("smallest", arrivals, 1.0)[10] > 150.0
+def test_a_stream_of_new_tenants_does_not_starve_one_with_many_turns():
+    """Each of them has been served nothing yet."""
+    arrivals = [*[(0.0, 10, "a", 0, None)] * 5, *[(1.0, 10, f"new-{number}", 0, None) for number in range(200)]]
+    assert max(waits("fair", arrivals, 1.0)) <= 3.0 * 5.0 + 5.0
+
+
+@pytest.mark.parametrize("order", [Order, Fair])
+def test_ageing_is_what_saves_them(monkeypatch, order):
+    monkeypatch.setattr(order, "patience", 1e9)
+    arrivals = [*[(0.0, 10, "a", 0, None)] * 10, (0.0, 10_000, "a", 0, None)]
+    arrivals += [(1.0, 10, f"new-{number}" if order is Fair else "a", 0, None) for number in range(200)]
+    assert max(waits("fair" if order is Fair else "smallest", arrivals, 1.0)) > 150.0
 
 
 def test_a_turn_is_overdue_in_time_to_be_let_in():
@@ -360,19 +363,3 @@ def test_nothing_remains_of_those_who_left(order):
     assert pool.line.waiting == 0
     assert sum(len(lane) for lane in pool.line._lanes.values()) < 200
     assert ageing is None or len(ageing) < 200
-
-
-def test_a_tenant_that_is_not_served_any_more_is_forgotten():
-    """Invariant 9: names of tenants are as many as clients like, accounts are not."""
-    from concur_proxy.core.order.tenants import REMEMBERED, Accounts
-
-    class Asks:
-        prepaid = 0.0
-
-        def __init__(self, name):
-            self.facts = type("Facts", (), {"tenant": name})
-
-    accounts = Accounts({})
-    for number in range(REMEMBERED + 50):
-        accounts.finished(Asks(str(number)), Usage(10, 0))
-    assert len(accounts) == REMEMBERED

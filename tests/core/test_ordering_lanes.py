@@ -112,10 +112,51 @@ def test_a_blocked_turn_of_one_lane_does_not_keep_other_backends_from_the_other(
     assert stand.backend(A).active + stand.backend(B).active == 15
 
 
-def test_a_session_stays_in_its_lane_while_it_runs():
+def test_a_session_stays_in_its_lane_while_it_has_a_place():
     stand = Stand(10, order="lanes", hot_share=0.3)
     stand.run("one", **COLD)
-    stand.run("one")  # still holds its place
+    stand.run("one")
+    assert stand.gate._pools.backend(A)._cold == 1
+    stand.gate.end_session(key("one"), now=stand.now)
+    assert stand.gate._pools.backend(A)._cold == 0
+
+
+def test_a_cold_session_that_grows_into_the_hot_share_waits():
+    stand = Stand(1000, order="lanes", hot_share=0.3, unit=TOKENS, capacity=2000)
+    stand.run("grows", prompt=300, tokens=300, **COLD)
+    stand.arrive("runs", tokens=300, **COLD)
+    stand.arrive("grows", tokens=500, **COLD)
+    assert stand.held == {"grows"}
+    stand.arrive("hot", tokens=300)
+    assert stand.running == {"runs", "hot"}
+
+
+def test_a_cold_session_does_not_pass_because_it_is_warm():
+    """Where the window has shrunk, what it keeps running for is interactive work."""
+    stand = Stand(4, order="lanes", hot_share=0.3, capacity=10_000)
+    stand.run("cold", **COLD)
+    stand.run("hot")
+    stand.arrive("runs")
+    stand.resize(1)
+    assert stand.arrive("hot").lease.why is AdmitWhy.WARM
+    stand.arrive("cold", **COLD)
+    assert stand.held == {"cold"}
+
+
+def test_a_change_of_order_gives_backends_their_share():
+    stand = Stand(10, order="fifo")
+    stand.gate.set_policy(Stand(order="lanes", hot_share=0.5).gate.policy, now=0.0)
     for number in range(8):
         stand.arrive(f"cold-{number}", **COLD)
-    assert len(stand.running) == 6
+    assert len(stand.running) == 5
+
+
+def test_an_overdue_cold_turn_keeps_cold_ones_that_would_fit_from_going_first():
+    stand = Stand(1000, order="lanes", hot_share=0.3, unit=TOKENS)
+    stand.arrive("cold", tokens=500, **COLD)
+    stand.arrive("large", tokens=400, **COLD)
+    assert stand.held == {"large"}
+    stand.arrive("small", tokens=100, **COLD)
+    assert stand.held == {"large", "small"}
+    stand.arrive("hot", tokens=300)
+    assert stand.running == {"cold", "hot"}

@@ -48,7 +48,7 @@ class Result:
     events: int = 0
     """Complete events of streams."""
     reads: int = 0
-    """Pieces in which the streams came: fewer than events where some came together."""
+    """Times that a stream's bytes came: fewer than events where some came together."""
     wall_s: float = 0.0
     cpu_s: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
@@ -126,8 +126,11 @@ class StreamConnection(Connection):
         self._events = 0
         self._line_ended = False
 
-    def on_body(self, data: bytes) -> None:
+    def data_received(self, data: bytes) -> None:
         self._result.reads += 1
+        super().data_received(data)
+
+    def on_body(self, data: bytes) -> None:
         self._events += data.count(b"\n\n") + (self._line_ended and data.startswith(b"\n"))
         self._line_ended = data.endswith(b"\n") and not data.endswith(b"\n\n")
 

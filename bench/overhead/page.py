@@ -13,7 +13,7 @@ from bench.overhead.upstream import CHUNKS, GAP_S
 from bench.overhead.ways import LITELLM, NO_PROXY, RELAY, Way
 
 ALONE = 0.95
-"""Pieces per event above which a stream counts as one whose events came one by one."""
+"""Reads per event above which a stream counts as one whose events came one by one."""
 LABELS = {RELAY: "bare relay", LITELLM: "LiteLLM"}
 NOTES = f"""\
 Medians of the rounds, in brackets the least and the most. CPU: user and system time of the proxy and its children, less

@@ -40,7 +40,7 @@ class Facts:
 
     def sentence(self) -> str:
         """Return all of it in words."""
-        rounds = "one round" if self.rounds == 1 else f"{self.rounds} rounds, the ways one after the other in each"
+        rounds = "one round" if self.rounds == 1 else f"{self.rounds} rounds"
         machine = f"{self.processor}, {self.cores} cores, {self.memory_gib:.0f} GiB, Linux {platform.release()}"
         python = f"Python {platform.python_version()}{self.commit}"
         return f"{self.date}; {machine}, {python}; {rounds}; load average before it {self.load_average:.1f}."

@@ -13,7 +13,8 @@ from bench.overhead.machine import Facts, processor
 from bench.overhead.page import cell, number, page, rows, table, together
 from bench.overhead.rounds import Figures
 from bench.overhead.summary import Results, Spread, estimated
-from bench.overhead.ways import NO_PROXY, OURS, RELAY, Way, all_ways, installed_version
+from bench.overhead.ways import LITELLM, NO_PROXY, OURS, RELAY, Way, all_ways, installed_version
+from bench.proxy_overhead import GUARD, chosen, guard
 
 STATUS = "Name:\tpython\nVmPeak:\t  99999 kB\nVmHWM:\t   2048 kB\nVmRSS:\t   1024 kB\nThreads:\t1\n"
 KEY = rounds.cpu_key("1 KB", rounds.MANY)
@@ -128,6 +129,26 @@ def test_the_ratio_of_two_ways_needs_both():
     found = results(ours=[figures(cpu=30e-6)], relay=[figures(cpu=10e-6)])
     assert found.ratio(OURS, RELAY, KEY) == pytest.approx(3)
     assert found.ratio(OURS, "nginx", KEY) is None
+
+
+def test_the_guard_lets_pass_what_is_within_the_band():
+    assert guard(results(ours=[figures(cpu=GUARD * 10e-6)], relay=[figures(cpu=10e-6)])) is None
+
+
+def test_the_guard_stops_what_costs_too_much_and_what_failed():
+    assert "21.0 times" in guard(results(ours=[figures(cpu=210e-6)], relay=[figures(cpu=10e-6)]))
+    failed = Figures(problems={rounds.CHUNK: "64 times status 500"})
+    assert "status 500" in guard(results(ours=[failed], relay=[figures(cpu=10e-6)]))
+
+
+def test_no_proxy_is_always_among_the_chosen_and_a_quick_run_leaves_out_the_slow_one():
+    every = ways(**{NO_PROXY: "", OURS: "1", "nginx": "1", LITELLM: "1"})
+    names = lambda *args, **more: [way.name for way in chosen(every, *args, **more)]  # noqa: E731
+    assert names("nginx", quick=False) == [NO_PROXY, "nginx"]
+    assert names(None, quick=True) == [NO_PROXY, OURS, "nginx"]
+    assert names(f"{LITELLM},nginx", quick=True) == [NO_PROXY, "nginx", LITELLM]
+    with pytest.raises(SystemExit, match="nginks"):
+        names("nginks", quick=False)
 
 
 @pytest.mark.parametrize(

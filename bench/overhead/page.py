@@ -16,14 +16,14 @@ ALONE = 0.95
 """Reads per event above which a stream counts as one whose events came one by one."""
 LABELS = {RELAY: "bare relay", LITELLM: "LiteLLM"}
 NOTES = f"""\
-Medians of the rounds, in brackets the least and the most; in each round every proxy started afresh, one after the other.
+Medians of the rounds, in brackets the least and the most. In each round every proxy started afresh, one after another.
 
 - CPU is user and system time of the proxy and its children, less what it uses when idle, by answered requests, or by
   events that arrived: {CHUNKS} a stream and a few more, {GAP_S * 1000:g} ms apart, {MANY} streams at once.
-- Added latency: {PACE_PER_S:.0f} requests/s of 1 KB, open loop; the percentile less the same one without a proxy in that
-  round. Without a proxy it is the latency itself.
-- The proxy has a core to itself, load and engine share the rest. Where they could not keep it busy, ≈ marks the rate that
-  the CPU time of a request allows ({MANY} connections, 1 KB).
+- Added latency: {PACE_PER_S:.0f} requests/s of 1 KB, open loop; the percentile less the same one without a proxy in
+  that round. Without a proxy it is the latency itself.
+- The proxy has a core to itself, load and engine share the rest. Where they could not keep it busy, ≈ marks the rate
+  that the CPU time of a request allows ({MANY} connections, 1 KB).
 - Memory is resident: before the first request, and the most at any time ({MANY} bodies of 1 MB at once).
 - Bodies have the size given, answers are small. The engine is a raw asyncio server.
 """

@@ -11,7 +11,7 @@ every chain, and is compared again when a run is found.
 
 from concur_proxy.core.lineage.messages import talk_of
 from concur_proxy.core.lineage.recogniser import BRANCH, COMPACTED, CONTINUED, NEW, RULES, Lineage, Recognised
-from concur_proxy.core.lineage.table import Run
+from concur_proxy.core.lineage.runs import Run
 from concur_proxy.core.lineage.talk import Talk
 
 __all__ = ["BRANCH", "COMPACTED", "CONTINUED", "NEW", "RULES", "Lineage", "Recognised", "Run", "Talk", "talk_of"]

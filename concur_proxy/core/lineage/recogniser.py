@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from concur_proxy.core.lineage.table import Run, State, Table, oldest_answered
+from concur_proxy.core.lineage.runs import Run, State, oldest_answered
+from concur_proxy.core.lineage.table import Table
 from concur_proxy.core.lineage.talk import MODEL, Answer, Talk, response_point
 from concur_proxy.model import SessionKey
 

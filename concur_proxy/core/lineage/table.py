@@ -6,13 +6,10 @@ turns are kept as its past. Runs that have said the same so far are *siblings* a
 
 from __future__ import annotations
 
-import enum
 from collections import OrderedDict
-from collections.abc import Iterable
 
 from concur_proxy.core.lineage.lengths import ENTRY_BYTES, Lengths
-from concur_proxy.core.lineage.talk import Answer
-from concur_proxy.model import SessionKey
+from concur_proxy.core.lineage.runs import Run, Siblings, State, beside
 
 MAX_POINTS = 16
 """Points of one run that are kept: its first and its last ones."""
@@ -24,55 +21,6 @@ POINT_BYTES = 150
 """What a run and each point of it take, tables included; a test weighs them."""
 LENGTHS_SHARE = 16
 """The ends of plain prompts may take one part in so many of the bound."""
-
-
-class State(enum.Enum):
-    RUNNING = "running"
-    ANSWERED = "answered"
-    LOST = "lost"
-    """Its last request came to nothing: refused, failed, or its client left."""
-
-
-class Run:
-    """One agent's run, as far as its messages tell. Of many, the garbage collector has one object each to look at."""
-
-    __slots__ = ("answer", "before", "id", "length", "namespace", "points", "seed", "state", "tail", "tips", "turns")
-
-    def __init__(self, namespace: str, name: str, seed: int) -> None:
-        self.namespace = namespace
-        self.id = name
-        self.seed = seed
-        self.state = State.RUNNING
-        self.turns = 0
-        self.length = 0
-        """Points of its last request."""
-        self.points: tuple[int, ...] = ()
-        self.tips: tuple[int, ...] = ()
-        """Where it stands."""
-        self.before = 0
-        """The point before its last message: clients that rewrite that message go on from here."""
-        self.tail = 0
-        """Number of its last two messages, wherever they stand."""
-        self.answer: Answer | None = None
-        """To its last request, where that was read."""
-
-    @property
-    def session(self) -> SessionKey:
-        return SessionKey(self.namespace, self.id)
-
-
-class Siblings:
-    """What is at a point that is not one run's alone."""
-
-    __slots__ = ("lost", "past", "standing")
-
-    def __init__(self) -> None:
-        self.standing: dict[Run, None] = {}
-        """In the order that they came."""
-        self.lost: dict[Run, None] = {}
-        """Those of them whose request came to nothing."""
-        self.past: Run | None = None
-        """The last that went on from here."""
 
 
 class Table:
@@ -219,25 +167,28 @@ class Table:
         run.tips = ()
 
     def _reach(self, run: Run, point: int) -> None:
-        if point not in run.points:
-            self._keep(run, point)
+        self._keep(run, point)
         there = self._points.setdefault(point, run)
         if there is run:
             return
         if not isinstance(there, Siblings):
-            there = self._points[point] = _beside(there, point)
+            there = self._points[point] = beside(there, point)
         there.standing[run] = None
         if len(there.standing) > MAX_SIBLINGS:
             self.forget(next(iter(there.standing)))
 
     def _keep(self, run: Run, point: int) -> None:
-        if len(run.points) < MAX_POINTS:
+        """Add a point as the newest; the first one stays the first."""
+        if point in run.points:
+            first, *others = run.points
+            run.points = run.points if point == first else (first, *(each for each in others if each != point), point)
+        elif len(run.points) < MAX_POINTS:
             self._bytes += POINT_BYTES
             run.points += (point,)
-            return
-        first, dropped, *others = run.points
-        self._vacate(run, dropped)
-        run.points = (first, *others, point)
+        else:
+            first, dropped, *others = run.points
+            self._vacate(run, dropped)
+            run.points = (first, *others, point)
 
     def _vacate(self, run: Run, point: int) -> None:
         there = self._points.get(point)
@@ -256,20 +207,3 @@ class Table:
             del self._before[run.before]
         if self._tails.get(run.tail) is run:
             del self._tails[run.tail]
-
-
-def _beside(run: Run, point: int) -> Siblings:
-    """Make room at a point that was one run's."""
-    siblings = Siblings()
-    if point not in run.tips:
-        siblings.past = run
-        return siblings
-    siblings.standing[run] = None
-    if run.state is State.LOST:
-        siblings.lost[run] = None
-    return siblings
-
-
-def oldest_answered(runs: Iterable[Run]) -> Run | None:
-    """Return the first of those that wait for their agent."""
-    return next((run for run in runs if run.state is State.ANSWERED), None)

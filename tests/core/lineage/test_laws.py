@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from concur_proxy.core.lineage import BRANCH, CONTINUED, NEW, RULES, Lineage, talk_of
-from concur_proxy.core.lineage.table import POINT_BYTES, RUN_BYTES, Siblings, State
+from concur_proxy.core.lineage.runs import Siblings, State
+from concur_proxy.core.lineage.table import POINT_BYTES, RUN_BYTES
 
 LIMIT = 30 * (RUN_BYTES + 4 * POINT_BYTES)
 NAMESPACES = st.sampled_from(["one", "two", "-"])

@@ -124,6 +124,15 @@ def test_questions_beside_do_not_keep_a_session_from_going_on(case):
         case.end(asked)
 
 
+def test_however_many_questions_are_asked_beside_the_session_goes_on(case):
+    history = [SYSTEM, TASK, calls("a"), result("a")]
+    first = case.turn(*history[:2])
+    case.turn(*history)
+    for number in range(50):
+        assert case.turn(*history, user(f"question {number}")).session == first.session
+    assert case.turn(*history, calls("b"), result("b")).session == first.session
+
+
 def test_questions_about_what_many_share_are_not_one_session(case):
     """The document alone is a request that warms the cache."""
     document = user("A long document.")

@@ -31,6 +31,7 @@ class Backend:
         "_cold",
         "_cold_tokens",
         "_idle_tokens",
+        "_overfull_at",
         "_peak_running",
         "_shared",
         "_tokens",
@@ -86,6 +87,7 @@ class Backend:
         self.typical = Mean(0.0)
         """Tokens that a session counts for after a turn."""
         self.record_at: float | None = None
+        self._overfull_at = -1
         self.computed = 0
         """Tokens that finished turns have put into the cache, ever."""
         self.hits_seen = 0
@@ -257,11 +259,15 @@ class Backend:
         """Return the seconds in which something ran."""
         return self._busy_s + (now - self._busy_from if self.running else 0.0)
 
-    @property
-    def is_overfull(self) -> bool:
-        """What runs does not fit the cache: turns wait in the engine, and their contexts are evicted meanwhile."""
+    def note_overfull(self) -> None:
+        """See whether what runs fits the cache; else turns wait in the engine, and contexts are evicted anyhow."""
         limit = self.shadow.limit
-        return limit is not None and self.running_tokens + self._shared.tokens > limit
+        if limit is not None and self.running_tokens + self._shared.tokens > limit:
+            self._overfull_at = self.computed
+
+    def is_in_doubt(self, session: Session) -> bool:
+        """Tell whether what ran did not fit the cache at some time since the session's last turn ended."""
+        return session.computed_before <= self._overfull_at
 
     def is_undisturbed(self, turn: Turn) -> bool:
         """Tell of a turn that ends whether so little was computed since the one before that its context was there."""

@@ -46,6 +46,7 @@ class Ledger:
                 session.footprint = self._estimator.tokens(turn.facts, session)
         if usage is not None:
             backend.computed += usage.prompt_tokens - (usage.cached_tokens or 0) + usage.completion_tokens
+            backend.note_overfull()
         session.computed_before = backend.computed
         session.turns += 1
         session.finished_at, session.finish_reason = now, finish_reason
@@ -84,9 +85,12 @@ class Ledger:
     def _compare(self, turn: Turn, backend: Backend, usage: Usage, cached: int, expected: int) -> None:
         backend.hits_seen += min(cached, expected)
         backend.hits_expected += expected
-        if turn.was_warm and backend.is_undisturbed(turn):
+        undisturbed = turn.was_warm and backend.is_undisturbed(turn)
+        if undisturbed:
             self._estimator.learn_reuse(turn.session, turn.history, usage)
         shared = backend.prefixes.of(turn.session.prefix_key)
-        if backend.shadow.capacity is not None and expected > shared and not backend.is_overfull:
-            found = cached - shared > 0.5 * (expected - shared)
+        if backend.shadow.capacity is None or expected <= shared or backend.is_in_doubt(turn.session):
+            return
+        found = cached - shared > 0.5 * (expected - shared)
+        if found or not undisturbed:  # else it was there, and the client has changed its history
             backend.shadow.correct(believed_warm=turn.was_warm, found_warm=found)

@@ -66,3 +66,20 @@ def test_the_view_tells_what_is_shared():
 
 def test_nobody_knows_the_cache_of_an_engine_without_capacity():
     assert Stand(8).gate.view(A, now=0.0).cache_tokens is None
+
+
+def test_a_client_that_changes_its_history_says_nothing_of_the_capacity():
+    stand = Stand(8, capacity=100_000)
+    trust = [stand.gate._pools.backend(A).shadow.trust]
+    for _ in range(10):
+        stand.run("agent", tokens=1000, prompt=1000, cached=0)
+        trust.append(stand.gate._pools.backend(A).shadow.trust)
+    assert set(trust) == {1.0}
+
+
+def test_a_context_that_others_have_driven_out_before_it_was_expected_lowers_the_trust():
+    stand = Stand(8, capacity=10_000)
+    for number in range(3):
+        stand.run("agent", tokens=1000, prompt=1000, cached=0)
+        stand.run(f"other {number}", tokens=7000, prompt=7000, cached=0)
+    assert stand.gate._pools.backend(A).shadow.trust < 1.0

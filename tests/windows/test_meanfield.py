@@ -95,7 +95,7 @@ def fresh(**kwargs):
 def test_it_finds_the_window_that_fits():
     """Twelve thousand tokens a session, and what each will grow by: a good twenty fit, and no more are let in."""
     run = settled()
-    assert 14 <= run.window <= 24
+    assert 16 <= run.window <= 25
     assert "running" in run.verdicts[-1].reason
     assert "tool calls" in run.verdicts[-1].reason
 
@@ -181,7 +181,7 @@ class TestKeeping:
         law.load(kept)
         load, run = Load(), Run(law, 20.0)
         run.step(seen=load.seen(0, 20, 100), **load.told())
-        assert run.window == pytest.approx(before.window, rel=0.05)
+        assert run.window == pytest.approx(before.window, rel=0.15)
         assert law.snapshot()["step_s"] == before.law.snapshot()["step_s"]
 
     @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from concur_proxy.windows.aimd import Aimd
 from concur_proxy.windows.base import Unit, Verdict, WindowView
 from concur_proxy.windows.meanfield import state, words
 from concur_proxy.windows.meanfield.costs import StepCosts
+from concur_proxy.windows.meanfield.idle import IdlePlaces
 from concur_proxy.windows.meanfield.model import Costs, Model, Point, Traffic, rate_of
 from concur_proxy.windows.meanfield.stretch import Stretches
 from concur_proxy.windows.meanfield.think import ThinkTimes
@@ -35,7 +36,7 @@ PERIOD_S = 1.0
 SLACK = 0.9
 """Updates come a little before a full period has passed."""
 
-GROWTH_TURNS = 4.0
+GROWTH_TURNS = 2.0
 WORTH = 0.02
 """The least gain in the turn rate for which anybody is held."""
 
@@ -60,6 +61,7 @@ class Meanfield:
         self._think = ThinkTimes()
         self._costs = StepCosts()
         self._stretches = Stretches()
+        self._idle = IdlePlaces()
         self._due_at = -math.inf
         self._reason = "nothing is known yet"
         self._window: float | None = None
@@ -76,14 +78,16 @@ class Meanfield:
         self._cold.observe(record, now=now)
         self._turns.add(record, now=now)
         self._stretches.turn(record)
+        self._idle.turn()
         if record.think_s is not None:
-            self._think.add(record.think_s, now=now)
+            self._think.add(record.think_s)
 
     def update(self, signals: Signals, view: WindowView, *, now: float) -> Verdict:
         self._now = now
         # The gate counts what sessions share once, and a turn's output from the beginning.
         beside = self._turns.prefix - self._turns.output / 2
         self._stretches.update(signals, view, self._costs, beside=beside, now=now)
+        self._idle.update(max(0, view.active - view.running), now=now)
         capacity = view.cache_tokens or signals.capacity_tokens
         if capacity is None or not self._knows_enough:
             return self._find_out(signals, view, capacity, now)
@@ -128,9 +132,15 @@ class Meanfield:
             self._costs.estimate(),
             traffic,
             self._think.curve(traffic.returns),
-            self._think.mean_s or 0.0,
+            self._idle_s,
             max(capacity - view.shared_tokens, 1.0),
         )
+
+    @property
+    def _idle_s(self) -> float:
+        """Seconds that a place is idle for each turn; think time where places have not been seen for long enough."""
+        measured = self._idle.seconds_per_turn()
+        return (self._think.mean_s or 0.0) if measured is None else measured
 
     def _decide(self, model: Model, points: Sequence[Point], best: Point, view: WindowView, now: float) -> Verdict:
         demand = view.active + view.held
@@ -178,6 +188,7 @@ class Meanfield:
             "growth_tokens": turns.growth,
             "returning_share": turns.returns,
             "think_s": self._think.mean_s,
+            "idle_s": self._idle_s,
             "step_s": costs.step_s,
             "token_s": costs.token_s,
             "decode_s": costs.decode_s,

@@ -76,8 +76,8 @@ class Model:
     costs: Costs
     traffic: Traffic
     curve: Curve
-    think_s: float
-    """Z"""
+    idle_s: float
+    """Z: seconds that a place is idle for each turn."""
     capacity: float
     """Tokens of cache for sessions, what they share taken off."""
     share: float = 1.0
@@ -108,7 +108,7 @@ class Model:
         half = (self.share * away_s + self.steps_s - most * turn_s) / (2.0 * turn_s)
         running = math.sqrt(half * half + most * self.steps_s / turn_s) - half
         rate = self.rate(running, hit_rate)
-        return Point(running, rate, hit_rate, rate * self.think_s)
+        return Point(running, rate, hit_rate, rate * self.idle_s)
 
     def points(self) -> list[Point]:
         """Return the curve, from a cache that is full of what runs to one that has room for everybody."""

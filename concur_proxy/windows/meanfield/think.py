@@ -11,9 +11,9 @@ BINS_PER_DOUBLING = 4
 EDGES = tuple(SHORTEST_S * 2 ** (index / BINS_PER_DOUBLING) for index in range(93))
 """Seconds, upper ends of the bins: 10 ms to a day; the first bin begins at 0, a longer time counts in the last."""
 
-MEMORY_S = 900.0
-"""A think time counts for 1/e after this."""
-FADE_EVERY_S = 10.0
+MEMORY_TURNS = 300.0
+"""A think time counts for 1/e after so many more."""
+FADE_EVERY = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,18 @@ class Curve:
 class ThinkTimes:
     """A histogram with bins that grow by a fifth, so that a second and an hour are told equally well."""
 
-    __slots__ = ("_faded_at", "_sums", "_weights")
+    __slots__ = ("_added", "_sums", "_weights")
 
     def __init__(self) -> None:
         self._weights = [0.0] * len(EDGES)
         self._sums = [0.0] * len(EDGES)
-        self._faded_at: float | None = None
+        self._added = 0
 
-    def add(self, seconds: float, *, now: float) -> None:
+    def add(self, seconds: float) -> None:
         """Take in the time between an answer and the session's next turn."""
-        self._fade(now)
+        self._added += 1
+        if self._added % FADE_EVERY == 0:
+            self._fade(math.exp(-FADE_EVERY / MEMORY_TURNS))
         seconds = max(0.0, seconds)
         bin_ = min(bisect_left(EDGES, seconds), len(EDGES) - 1)
         self._weights[bin_] += 1.0
@@ -83,13 +85,6 @@ class ThinkTimes:
         """Take over what ``dump`` gave."""
         self._weights, self._sums = list(weights), list(sums)
 
-    def _fade(self, now: float) -> None:
-        if self._faded_at is None:
-            self._faded_at = now
-        elapsed = now - self._faded_at
-        if elapsed < FADE_EVERY_S:
-            return
-        keep = math.exp(-elapsed / MEMORY_S)
+    def _fade(self, keep: float) -> None:
         self._weights = [weight * keep for weight in self._weights]
         self._sums = [total * keep for total in self._sums]
-        self._faded_at = now

@@ -2,6 +2,7 @@
 
 import pytest
 
+from concur_proxy.core.order.lanes import GROUP
 from concur_proxy.model import AdmitWhy
 from tests.core.stand import TOKENS, A, B, Stand, key
 
@@ -160,3 +161,46 @@ def test_an_overdue_cold_turn_keeps_cold_ones_that_would_fit_from_going_first():
     assert stand.held == {"large", "small"}
     stand.arrive("hot", tokens=300)
     assert stand.running == {"cold", "hot"}
+
+
+def came(sources):
+    """Return who goes when of cold turns, by the sources of their prompts, in the order in which they came."""
+    stand = Stand(1, order="lanes")
+    stand.arrive("runs", final=True)
+    for number, source in enumerate(sources):
+        stand.wait(0.001)
+        stand.arrive(f"{source}{number}", prefix_key=ord(source), final=True, **COLD)
+    went, runs = "", "runs"
+    while runs:
+        stand.wait(0.001)
+        runs = next(iter(stand.finish(runs)), None)
+        went += runs[0] if runs else ""
+    return went
+
+
+def test_cold_turns_of_one_source_go_next_to_each_other():
+    assert came("abcabcabc") == "aaabbbccc"
+
+
+def test_a_source_that_sends_much_lets_others_in_between():
+    assert came("a" * GROUP + "b" + "a" * 5) == "a" * GROUP + "b" + "a" * 5
+
+
+def test_cold_turns_without_a_common_start_go_by_tenant():
+    stand = Stand(1, order="lanes")
+    stand.arrive("runs", final=True)
+    for name in ("x1", "y1", "x2"):
+        stand.wait(0.001)
+        stand.arrive(name, tenant=name[0], final=True, **COLD)
+    assert stand.finish("runs") == ["x1"]
+    assert stand.finish("x1") == ["x2"]
+
+
+def test_groups_are_forgotten_with_their_last_turn():
+    """Invariant 9."""
+    stand = Stand(1, order="lanes")
+    stand.arrive("runs", final=True)
+    for number in range(50):
+        stand.arrive("waits", prefix_key=number, tenant=str(number), **COLD)
+        stand.abandon("waits")
+    assert next(iter(stand.gate._pools)).line.order._groups == {}

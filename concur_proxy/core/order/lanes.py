@@ -7,17 +7,71 @@ overdue goes before hot ones, but not into their share.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from concur_proxy.core.order.base import Order, fifo_key
 from concur_proxy.core.sessions import Turn
 
 HOT, COLD = 1, 2
 
+GROUP = 32
+"""Cold turns of one source that go together; those after them form another group, so that no source waits for long."""
+
+Source = int | str
+
+
+@dataclass(slots=True)
+class Group:
+    """Cold turns of one source that wait. ``key``: where the newest group of them stands."""
+
+    key: float
+    waiting: int = 0
+    members: int = 0
+
 
 class Lanes(Order):
-    """First come, first served in each lane."""
+    """First come, first served in each lane; cold turns of one source next to each other.
+
+    What they share at the start of their prompts, or else whose they are, is their source: the engine computes the
+    common part once, and finds it in its cache for the rest.
+    """
+
+    def __init__(self, head_start_s: float) -> None:
+        super().__init__(head_start_s)
+        self._groups: dict[Source, Group] = {}
 
     def rank(self, turn: Turn) -> tuple[int, float]:
-        return COLD if turn.session.cold else HOT, fifo_key(turn, self.head_start_s)
+        key = fifo_key(turn, self.head_start_s)
+        if not turn.session.cold:
+            return HOT, key
+        group = self._groups.get(_source(turn))
+        return COLD, key if group is None or group.members >= GROUP else min(key, group.key)
 
     def is_cold(self, turn: Turn) -> bool:
         return turn.session.cold
+
+    def joined(self, turn: Turn) -> None:
+        if not turn.session.cold:
+            return
+        source = _source(turn)
+        group = self._groups.get(source)
+        if group is None:
+            group = self._groups[source] = Group(fifo_key(turn, self.head_start_s))
+        elif group.members >= GROUP:
+            group.key, group.members = fifo_key(turn, self.head_start_s), 0
+        group.waiting += 1
+        group.members += 1
+
+    def left(self, turn: Turn) -> None:
+        if not turn.session.cold:
+            return
+        source = _source(turn)
+        group = self._groups[source]
+        group.waiting -= 1
+        if not group.waiting:
+            del self._groups[source]
+
+
+def _source(turn: Turn) -> Source:
+    key = turn.session.prefix_key
+    return turn.facts.tenant if key is None else key

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Final
 
 from concur_proxy.model import SessionKey
 
@@ -29,15 +30,30 @@ Headers = Mapping[str, str]
 Body = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, slots=True, unsafe_hash=True)
 class Identity:
     """``rule`` is one of ``RULES``; ``rejected``: some id was there that is too long or not printable."""
 
-    session: SessionKey | None = None
-    parent: SessionKey | None = None
-    rule: str = ANONYMOUS
-    final: bool = False
-    rejected: bool = False
+    session: Final[SessionKey | None]
+    parent: Final[SessionKey | None]
+    rule: Final[str]
+    final: Final[bool]
+    rejected: Final[bool]
+
+    def __init__(
+        self,
+        session: SessionKey | None = None,
+        parent: SessionKey | None = None,
+        rule: str = ANONYMOUS,
+        *,
+        final: bool = False,
+        rejected: bool = False,
+    ) -> None:
+        self.session = session
+        self.parent = parent
+        self.rule = rule
+        self.final = final
+        self.rejected = rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +157,7 @@ def identify(headers: Headers, body: Body | None, *, namespace: str, operator_he
     rule, session, parent = found
     key = SessionKey(namespace, session)
     above = SessionKey(namespace, parent) if parent is not None and parent != session else None
-    return Identity(key, above, rule, final, ids.rejected)
+    return Identity(key, above, rule, final=final, rejected=ids.rejected)
 
 
 @lru_cache(maxsize=16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from concur_proxy.model import Admitted, Refused, TurnRecord
 
@@ -35,9 +35,17 @@ class GatePolicy:
     """Shares of tenants in the order ``fair``, by name; 1 for those not named."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, slots=True, unsafe_hash=True)
 class Finished:
     """The record of a finished turn, and what its end has decided."""
 
-    record: TurnRecord
-    decisions: list[Decision]
+    record: Final[TurnRecord]
+    decisions: Final[list[Decision]]
+
+    def __init__(
+        self,
+        record: TurnRecord,
+        decisions: list[Decision],
+    ) -> None:
+        self.record = record
+        self.decisions = decisions

@@ -21,7 +21,7 @@ SCAN = 64
 """How many of the oldest sessions are looked at for one that may be forgotten."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(init=False, slots=True, eq=False)
 class Turn:
     """One turn from its arrival to its end; ticket and place in line stay with it when it is put back."""
 
@@ -33,31 +33,63 @@ class Turn:
     """Of the first try, where this is a retry."""
     deadline: float
     avoid: frozenset[BackendId]
-    think_s: float | None = None
-    wakes_at: float | None = None
+    think_s: float | None
+    wakes_at: float | None
 
     # while held
-    not_before: float = 0.0
-    lane: Lane | None = None
+    not_before: float
+    lane: Lane | None
     """The line it stands in; None while it may not run yet."""
-    entry: Entry | None = None
+    entry: Entry | None
     """Its place in line; kept while it is taken out to be looked at."""
-    prepaid: float = 0.0
+    prepaid: float
     """Tokens that its tenant was charged before it ran."""
-    donors: tuple[Session, ...] = ()
+    donors: tuple[Session, ...]
     """Relatives whose idle place it may take."""
 
     # while running
-    lease: Lease | None = None
-    backend: Backend | None = None
-    is_branch: bool = False
+    lease: Lease | None
+    backend: Backend | None
+    is_branch: bool
     """Runs beside the turn that rides the session's place, in room of its own."""
-    tokens: int = 0
+    tokens: int
     """What it counts for, a shared prefix apart."""
-    was_warm: bool = False
+    was_warm: bool
     """The shadow's belief when it started."""
-    history: int = 0
+    history: int
     """Footprint of the session when it started here; 0 where the context is not from this backend, or not known."""
+
+    def __init__(
+        self,
+        ticket: int,
+        facts: TurnFacts,
+        session: Session,
+        arrived_at: float,
+        first_arrived_at: float,
+        deadline: float,
+        avoid: frozenset[BackendId],
+        think_s: float | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.facts = facts
+        self.session = session
+        self.arrived_at = arrived_at
+        self.first_arrived_at = first_arrived_at
+        self.deadline = deadline
+        self.avoid = avoid
+        self.think_s = think_s
+        self.wakes_at = None
+        self.not_before = 0.0
+        self.lane = None
+        self.entry = None
+        self.prepaid = 0.0
+        self.donors = ()
+        self.lease = None
+        self.backend = None
+        self.is_branch = False
+        self.tokens = 0
+        self.was_warm = False
+        self.history = 0
 
 
 @dataclass(slots=True, eq=False)

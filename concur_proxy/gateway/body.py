@@ -13,30 +13,57 @@ from typing import Any
 import orjson
 
 from concur_proxy.core.prefix import prefix_key
-from concur_proxy.gateway import hints
+from concur_proxy.gateway.hints import NONE, Hints, of_body
 
 MODEL_PART = re.compile(rb'name="?model"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,512})\r\n', re.IGNORECASE)
 """The ``model`` field of a multipart form."""
 
 
-@dataclass(slots=True)
+@dataclass(init=False, slots=True)
 class BodyFacts:
     """The fields that identification, admission and the usage reader need."""
 
-    fields: Mapping[str, Any] | None = None
+    fields: Mapping[str, Any] | None
     """The whole JSON object, until it has been read; None where the body is none."""
-    model: str | None = None
-    stream: bool = False
-    include_usage: bool = False
+    model: str | None
+    stream: bool
+    include_usage: bool
     """The client itself asked for the usage event of a stream."""
-    max_output_tokens: int | None = None
-    choices: int = 1
-    media_bytes: int = 0
-    prefix_key: int | None = None
-    previous_response_id: str | None = None
-    background: bool = False
+    max_output_tokens: int | None
+    choices: int
+    media_bytes: int
+    prefix_key: int | None
+    previous_response_id: str | None
+    background: bool
     """The engine shall answer at once and go on by itself."""
-    hints: hints.Hints = hints.NONE
+    hints: Hints
+
+    def __init__(
+        self,
+        *,
+        fields: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        stream: bool = False,
+        include_usage: bool = False,
+        max_output_tokens: int | None = None,
+        choices: int = 1,
+        media_bytes: int = 0,
+        prefix_key: int | None = None,
+        previous_response_id: str | None = None,
+        background: bool = False,
+        hints: Hints = NONE,
+    ) -> None:
+        self.fields = fields
+        self.model = model
+        self.stream = stream
+        self.include_usage = include_usage
+        self.max_output_tokens = max_output_tokens
+        self.choices = choices
+        self.media_bytes = media_bytes
+        self.prefix_key = prefix_key
+        self.previous_response_id = previous_response_id
+        self.background = background
+        self.hints = hints
 
 
 NOTHING = BodyFacts()
@@ -63,7 +90,7 @@ def facts(body: bytes) -> BodyFacts:
         prefix_key=prefix_key(fields),
         previous_response_id=_text(get("previous_response_id")),
         background=get("background") is True,
-        hints=hints.of_body(fields),
+        hints=of_body(fields),
     )
 
 

@@ -102,7 +102,7 @@ def is_chunked(coding: str) -> bool:
     return coding.strip().lower() == "chunked"
 
 
-@dataclass(slots=True)
+@dataclass(init=False, slots=True)
 class ResponseHead:
     """Status line and headers of an engine's response."""
 
@@ -113,23 +113,49 @@ class ResponseHead:
     """By lower-case name; of several the last."""
     framing: Framing
 
+    def __init__(
+        self,
+        status: int,
+        reason: bytes,
+        headers: HeaderList,
+        values: dict[bytes, bytes],
+        framing: Framing,
+    ) -> None:
+        self.status = status
+        self.reason = reason
+        self.headers = headers
+        self.values = values
+        self.framing = framing
+
     def value(self, name: bytes) -> bytes:
         """Return a header's value by its lower-case name; empty where there is none."""
         return self.values.get(name, b"")
 
 
-@dataclass(slots=True)
+@dataclass(init=False, slots=True)
 class Origin:
     """Where a request came from, as the engine is told."""
 
     peer: bytes
     scheme: bytes
     request_id: bytes
-    traceparent: bytes = b""
+    traceparent: bytes
     """In place of what the client sent; empty: just that.
 
     None is made up where nobody traces here: engines that sample by a ratio would have to obey its flag, and trace all.
     """
+
+    def __init__(
+        self,
+        peer: bytes,
+        scheme: bytes,
+        request_id: bytes,
+        traceparent: bytes = b"",
+    ) -> None:
+        self.peer = peer
+        self.scheme = scheme
+        self.request_id = request_id
+        self.traceparent = traceparent
 
 
 def nominated(headers: HeaderList) -> set[bytes]:

@@ -30,7 +30,8 @@ def identity(found: Recognised, named: Identity, fields: Mapping[str, Any]) -> I
     agent's. If it goes on nevertheless, it is known again, and keeps its place from then on.
     """
     one_turn = found.rule == NEW and not fields.get("tools")
-    return Identity(found.session, found.parent, found.rule, named.final or one_turn, named.rejected)
+    final = named.final or one_turn
+    return Identity(found.session, found.parent, found.rule, final=final, rejected=named.rejected)
 
 
 def listening(reader: UsageReader, content_type: str) -> AnswerReader:

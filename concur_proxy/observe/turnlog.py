@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from concur_proxy.model import BackendId, SessionKey, Usage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, slots=True, unsafe_hash=True)
 class TurnLog:
     """One request, from its first byte to the end of its answer. No prompt text, no keys.
 
@@ -15,26 +16,59 @@ class TurnLog:
     Durations are seconds; None means that it did not come to this.
     """
 
-    request_id: str
-    method: str
-    path: str
+    request_id: Final[str]
+    method: Final[str]
+    path: Final[str]
     """As the client sent it, without the query string. Goes to the log only."""
-    kind: str
+    kind: Final[str]
     """Which family of paths it belongs to, such as ``chat`` or ``embeddings``; ``other`` for unknown ones."""
-    status: int
+    status: Final[int]
     """What the client was told, in an event where its stream had begun; 499 where it left before an answer began."""
-    outcome: str
+    outcome: Final[str]
     """A ``model.Outcome`` value, the ``code`` of a refusal, or ``abandoned`` where the client left while held."""
-    total_s: float
-    session: SessionKey | None = None
-    rule: str = "anonymous"
+    total_s: Final[float]
+    session: Final[SessionKey | None]
+    rule: Final[str]
     """Which identification rule named the session (docs/sessions.md)."""
-    session_rejected: bool = False
+    session_rejected: Final[bool]
     """An id was there that is too long or not printable, and was passed over."""
-    backend: BackendId | None = None
+    backend: Final[BackendId | None]
     """Where it ran; None where it never left the proxy."""
-    queued_s: float | None = None
+    queued_s: Final[float | None]
     """Time in the gate; None for calls that do not pass it."""
-    first_token_s: float | None = None
+    first_token_s: Final[float | None]
     """From arrival to the first byte of generated text."""
-    usage: Usage | None = None
+    usage: Final[Usage | None]
+
+    def __init__(
+        self,
+        request_id: str,
+        method: str,
+        path: str,
+        kind: str,
+        status: int,
+        outcome: str,
+        total_s: float,
+        *,
+        session: SessionKey | None = None,
+        rule: str = "anonymous",
+        session_rejected: bool = False,
+        backend: BackendId | None = None,
+        queued_s: float | None = None,
+        first_token_s: float | None = None,
+        usage: Usage | None = None,
+    ) -> None:
+        self.request_id = request_id
+        self.method = method
+        self.path = path
+        self.kind = kind
+        self.status = status
+        self.outcome = outcome
+        self.total_s = total_s
+        self.session = session
+        self.rule = rule
+        self.session_rejected = session_rejected
+        self.backend = backend
+        self.queued_s = queued_s
+        self.first_token_s = first_token_s
+        self.usage = usage

@@ -47,8 +47,8 @@ def check(told: list[list[str]]) -> None:
     assert len({turns[0] for turns in told}) == len(TASKS), "no two agents share one"
 
 
-@pytest.mark.parametrize("framework", ["plain", "plain-streamed"])
-def test_loops_on_the_openai_client(proxy: str, framework: str) -> None:
+@pytest.mark.parametrize("framework", ["plain", "plain-streamed", "anthropic"])
+def test_loops_on_the_official_clients(proxy: str, framework: str) -> None:
     check(sessions(sys.executable, framework, proxy))
 
 

@@ -44,6 +44,9 @@ class _Model(BaseHTTPRequestHandler):
         if self.path == "/v1/responses":
             self._whole(response_to(asked["input"]))
             return
+        if self.path == "/v1/messages":
+            self._whole(message_to(asked["messages"]))
+            return
         message = answer_to(asked["messages"])
         reason = "tool_calls" if "tool_calls" in message else "stop"
         shell = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": 1, "model": "m"}
@@ -88,6 +91,24 @@ def response_to(items: list[dict[str, Any]]) -> dict[str, Any]:
     usage = {"input_tokens": 9, "output_tokens": 3, "total_tokens": 12, **details}
     response_id = f"resp_{uuid.uuid4().hex}"
     return {**shell, "id": response_id, "output": said, "usage": usage, "tools": [], "parallel_tool_calls": True}
+
+
+def message_to(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same in Anthropic's API, where results of tools are said by the user."""
+    roles = []
+    for message in messages:
+        content = message["content"]
+        is_result = isinstance(content, list) and content[0]["type"] == "tool_result"
+        roles.append({"role": "tool" if is_result else message["role"]})
+    answer = answer_to(roles)
+    said: list[dict[str, Any]] = [{"type": "text", "text": answer["content"] or "Let me see."}]
+    for call in answer.get("tool_calls", ()):
+        function = call["function"]
+        use = {"type": "tool_use", "id": f"toolu_{call['id']}", "name": function["name"]}
+        said.append({**use, "input": json.loads(function["arguments"])})
+    shell = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_sequence": None}
+    reason = "tool_use" if "tool_calls" in answer else "end_turn"
+    return {**shell, "content": said, "stop_reason": reason, "usage": {"input_tokens": 9, "output_tokens": 3}}
 
 
 def answer_to(messages: list[dict[str, Any]]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ Agents with the same task begin with the same messages. No agent sends an id.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import sys
 import warnings
@@ -65,6 +66,34 @@ async def plain_streamed(base_url: str, http: Watched, task: str) -> None:
     await plain(base_url, http, task, stream=True)
 
 
+async def anthropic(base_url: str, http: Watched, task: str) -> None:
+    """The same with Anthropic's client: the end of the cached part is marked anew with each turn."""
+    from anthropic import AsyncAnthropic
+
+    client = AsyncAnthropic(base_url=base_url.removesuffix("/v1"), api_key=KEY, max_retries=0)
+    parameters = {"type": "object", "properties": {"page": {"type": "integer"}}}
+    options: Any = {"model": "m", "max_tokens": 100, "system": SYSTEM}
+    options["tools"] = [{"name": "look", "description": "Looks.", "input_schema": parameters}]
+    messages: Any = []
+    for question in (task, NEXT):
+        messages.append({"role": "user", "content": [{"type": "text", "text": question}]})
+        while True:
+            *before, last = messages
+            *parts, end = last["content"]
+            marked = [*parts, {**end, "cache_control": {"type": "ephemeral"}}]
+            history: Any = [*before, {**last, "content": marked}]
+            raw = await client.messages.with_raw_response.create(messages=history, **options)
+            http.sessions.append(raw.headers["x-concur-session"])
+            parsed: Any = raw.parse()
+            answer = await parsed if inspect.isawaitable(parsed) else parsed  # a coroutine in newer versions
+            messages.append({"role": "assistant", "content": [part.model_dump() for part in answer.content]})
+            uses = [part.id for part in answer.content if part.type == "tool_use"]
+            if not uses:
+                break
+            results = [{"type": "tool_result", "tool_use_id": use, "content": page_text(1)} for use in uses]
+            messages.append({"role": "user", "content": results})
+
+
 async def openai_agents(base_url: str, http: Watched, task: str, *, responses: bool = False) -> None:
     from agents import (
         Agent,
@@ -106,6 +135,7 @@ Run = Callable[[str, Watched, str], Awaitable[None]]
 FRAMEWORKS: dict[str, Run] = {
     "plain": plain,
     "plain-streamed": plain_streamed,
+    "anthropic": anthropic,
     "openai-agents": openai_agents,
     "openai-agents-responses": openai_agents_responses,
     "langgraph": langgraph,

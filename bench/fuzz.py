@@ -26,7 +26,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.fuzz.arena import Finding, Lane, Log, listening
+from tests.fuzz.arena import HEARTBEAT_S, Finding, Lane, Log, listening
 from tests.fuzz.grammar import Case, draw_case
 
 REPORT_EVERY_S = 30.0
@@ -50,7 +50,7 @@ class Run:
     async def lane(self, number: int, log: Log) -> None:
         rng = random.Random(f"{self.seed}/{number}")
         while not self.is_over:
-            async with Lane(log, counts=self.counts) as lane:
+            async with Lane(log, counts=self.counts, heartbeat_s=HEARTBEAT_S * (number % 2)) as lane:
                 await self._play_until_a_finding(lane, rng)
 
     async def _play_until_a_finding(self, lane: Lane, rng: random.Random) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import struct
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from socket import SO_LINGER, SOL_SOCKET
 from typing import Any, Self, cast
@@ -27,6 +28,8 @@ QUIET_S = 0.05
 PATIENCE_S = 10.0
 LIMIT = 64 << 10
 PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nok"
+HOLDING = b"POST /v1/chat/completions HTTP/1.1\r\nHost: p\r\nX-Holds: 1\r\nContent-Length: 2\r\n\r\n{}"
+HEARTBEAT_S = 0.004
 GOOD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: p\r\nContent-Length: 13\r\n\r\n" + b'{"model":"m"}'
 
 ONLY_STRICTER = (
@@ -92,6 +95,8 @@ class EngineConnection(asyncio.Protocol):
                 self._answer(request)
 
     def _answer(self, request: judges.Request) -> None:
+        if (b"x-holds", b"1") in request.headers:
+            return
         self._lane.forwarded.append(request)
         self._reader.send(h11.Response(status_code=200, headers=[("content-length", "0")]))
         self._reader.send(h11.EndOfMessage())
@@ -147,6 +152,7 @@ class Lane:
     forwarded: list[judges.Request] = field(default_factory=list)
     open: set[EngineConnection] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
+    heartbeat_s: float = 0.0
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -154,8 +160,8 @@ class Lane:
         port = self._engine.sockets[0].getsockname()[1]
         self._proxy: Any = Proxy(
             (f"http://127.0.0.1:{port}",),
-            window=2,
-            settings=HandlerSettings(max_body_bytes=LIMIT, extra_paths=("/extra",)),
+            window=1,
+            settings=HandlerSettings(max_body_bytes=LIMIT, extra_paths=("/extra",), heartbeat_s=self.heartbeat_s),
             policy=GatePolicy(lease_min_s=0.01, lease_max_s=0.02),
         )
         await self._proxy.__aenter__()
@@ -171,7 +177,10 @@ class Lane:
         """Play one case and judge it; raise ``Finding``."""
         self.case, self.fault, self.forwarded = case, "", []
         sent = judges.requests_in(b"".join(case.request))
-        got = await self._talk(case, sent)
+        async with contextlib.AsyncExitStack() as stack:
+            if case.is_held:
+                await stack.enter_async_context(self._place_taken())
+            got = await self._talk(case, sent)
         forwarded = self.forwarded
         await self._leave_nothing()
         self._judge(case, sent, got, forwarded)
@@ -179,6 +188,21 @@ class Lane:
         await self._serve_a_good_one()
         if self.log.faults:
             raise Finding(f"logged: {self.log.faults.pop(0)}")
+
+    @contextlib.asynccontextmanager
+    async def _place_taken(self) -> AsyncIterator[None]:
+        """Have another client take the only place, and leave once the gate holds somebody or a moment is over."""
+        _, writer = await asyncio.open_connection("127.0.0.1", self._proxy.port)
+        writer.write(HOLDING)
+        async with asyncio.timeout(PATIENCE_S):
+            while not self._proxy.dispatcher.snapshot().running:
+                await asyncio.sleep(0)
+        leaving = asyncio.get_running_loop().call_later(3 * HEARTBEAT_S, writer.transport.abort)
+        try:
+            yield
+        finally:
+            leaving.cancel()
+            writer.transport.abort()
 
     async def _talk(self, case: Case, sent: judges.Reading) -> Outcome:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._proxy.port, limit=1 << 22)
@@ -287,7 +311,8 @@ class Lane:
                 raise Finding(f"said it would close and did not: {last}")
             if told.rest and knows_methods:
                 raise Finding(f"bytes behind the last answer: {told.rest!r}")
-        if case.answer is not None and forwarded and told.found and knows_methods:
+        has_signs_of_life = case.is_held and self.heartbeat_s > 0
+        if case.answer is not None and forwarded and told.found and knows_methods and not has_signs_of_life:
             self._judge_passed_answer(case, forwarded[0].method, told.found[0])
 
     def _judge_own_answers(self, told: judges.Answers, got: Outcome) -> None:

@@ -157,15 +157,19 @@ class Case:
     """What the engine does behind its answer: keep, close or reset."""
     leaves: bool = False
     """The client goes once it has sent what it has."""
+    is_held: bool = False
+    """Another turn has the only place for a while."""
 
     def to_json(self) -> dict[str, object]:
         answer = None if self.answer is None else [piece.hex() for piece in self.answer]
-        return {"request": [p.hex() for p in self.request], "answer": answer, "end": self.end, "leaves": self.leaves}
+        told = {"end": self.end, "leaves": self.leaves, "is_held": self.is_held}
+        return {"request": [piece.hex() for piece in self.request], "answer": answer, **told}
 
     @classmethod
     def from_json(cls, told: dict[str, list[str]]) -> Case:
         answer = None if told["answer"] is None else tuple(map(bytes.fromhex, told["answer"]))
-        return cls(tuple(map(bytes.fromhex, told["request"])), answer, str(told["end"]), bool(told["leaves"]))
+        request = tuple(map(bytes.fromhex, told["request"]))
+        return cls(request, answer, str(told["end"]), bool(told["leaves"]), bool(told.get("is_held")))
 
 
 def draw_case(rng: random.Random) -> Case:
@@ -180,7 +184,13 @@ def draw_case(rng: random.Random) -> Case:
     answer = None
     if which >= 0.5:
         answer = _cut(_damaged(b"".join(_mutated(_answer(rng), rng)), rng), rng)
-    return Case(_cut(raw, rng), answer, rng.choice(("keep", "close", "close", "reset")), rng.random() < 0.05)
+    return Case(
+        _cut(raw, rng),
+        answer,
+        rng.choice(("keep", "close", "close", "reset")),
+        rng.random() < 0.05,
+        rng.random() < 0.15,
+    )
 
 
 def _good_request(rng: random.Random) -> Tokens:

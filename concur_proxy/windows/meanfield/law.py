@@ -112,7 +112,7 @@ class Meanfield:
         if capacity is None or typical is None or verdict.window < view.window:
             return Verdict(verdict.window, words.cold(verdict.reason))
         start = self.start(capacity_tokens=capacity, typical_footprint_tokens=typical)
-        return Verdict(max(verdict.window, start), words.warm_start(start, capacity, typical))
+        return Verdict(max(1.0, start), words.warm_start(start, capacity, typical))
 
     # by the model
 

@@ -110,14 +110,15 @@ class Wheel:
 
     def _look_at(self, connections: Iterable[Watched]) -> None:
         for connection in tuple(connections):
-            if connection.slot is None:  # closed by another one's end
-                continue
-            due = connection.due()
-            if due <= self.tick:
+            if is_on(connection) and connection.due() <= self.tick:
                 connection.expire()
-                due = connection.due()
-            if connection.slot is not None:
-                self._put(connection, due)
+            if is_on(connection):  # the end of one may be that of another
+                self._put(connection, connection.due())
+
+
+def is_on(connection: Watched) -> bool:
+    """Tell whether a connection is on the wheel. Asked anew after every call: no type checker may know the answer."""
+    return connection.slot is not None
 
 
 class Census:

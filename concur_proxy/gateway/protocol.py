@@ -78,6 +78,8 @@ class FastLaneProtocol(HttpToolsProtocol):
         self._since = 0
         """Tick of the body's last byte, or of the last answer's end."""
         self._stalled = 0
+        self._waits_to_write = False
+        """The next request is there, and none runs: the client reads too slowly."""
         self._closing = NEVER
         self._client_id: str | None = None
         self._is_one_too_many = False
@@ -135,6 +137,9 @@ class FastLaneProtocol(HttpToolsProtocol):
         super().resume_writing()
         if self._active is not None and self._active.turn is not None:
             self._active.turn.resume()
+        elif self._waits_to_write:
+            self._waits_to_write = False
+            self.loop.call_soon(self._go_on)
 
     # the parser's side
 
@@ -292,8 +297,10 @@ class FastLaneProtocol(HttpToolsProtocol):
         latest = cast("Exchange | None", self.cycle)
         self.cycle = cast("Any", exchange)
         if latest is None or latest.response_complete:
-            self._activate(exchange)
-            return
+            if not self.flow.write_paused:
+                self._activate(exchange)
+                return
+            self._waits_to_write = True
         self.pipeline.appendleft(cast("Any", (exchange, None)))
         if len(self.pipeline) >= MAX_PIPELINED:
             self.flow.pause_reading()
@@ -355,7 +362,15 @@ class FastLaneProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._since = self.wheel.tick
-        self.flow.resume_reading()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Start the next request, unless the client is still to read the answers that it has."""
+        if self.pipeline and self.flow.write_paused:
+            self._waits_to_write = True
+            return
+        if len(self.pipeline) < MAX_PIPELINED:
+            self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
 

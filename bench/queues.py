@@ -3,6 +3,7 @@
 
     python bench/queues.py                       # prints them; about ten minutes on one core
     python bench/queues.py --write docs/queues.md
+    python bench/queues.py --standard --write docs/queues.md   # the simulator's own scenarios, against fifo
     python bench/queues.py --law meanfield --seeds 1
 
 The scenarios are in ``bench/queues/``. The real gate and the real law run over the engine model of ``concur-proxy
@@ -25,7 +26,8 @@ from concur_proxy.simulate.api import run_scenario
 from concur_proxy.simulate.files import load_scenario
 
 HERE = Path(__file__).parent / "queues"
-START, END = "<!-- measured: bench/queues.py -->\n", "<!-- end -->\n"
+START, END = "<!-- measured: bench/queues.py{} -->\n", "<!-- end -->\n"
+STANDARD = ("think-1s", "think-5s", "think-30s", "recorded-2m", "recorded-4m")
 
 Figures = dict[str, float]
 
@@ -154,19 +156,38 @@ def page(law: str, seeds: int) -> Iterator[str]:
     yield f"Law `{law}`, means of {seeds} seeds; `python bench/queues.py --write docs/queues.md`.\n"
 
 
+def standard(law: str, seeds: int) -> Iterator[str]:
+    """Yield a table of scenarios that were made for control laws: each order as a ratio to ``fifo``, of the same seed."""
+    yield "| scenario | order | mean job | all done | longest wait |"
+    yield "|---|---|---|---|---|"
+    for name in STANDARD:
+        base = [jobs(run_scenario(name, law=law, seed=seed)) for seed in range(1, seeds + 1)]
+        for order in ("smallest", "cache_aware"):
+            runs = [jobs(run_scenario(name, law=law, seed=seed, gate={"order": order})) for seed in range(1, seeds + 1)]
+            ratios = [
+                statistics.geometric_mean(run[figure] / fifo[figure] for run, fifo in zip(runs, base, strict=True))
+                for figure in ("mean job s", "all done after s", "longest wait s")
+            ]
+            yield f"| `{name}` | {order} | {' | '.join(f'{ratio:.3f}' for ratio in ratios)} |"
+    yield ""
+    yield f"Law `{law}`, geometric means of {seeds} seeds; `python bench/queues.py --standard --write docs/queues.md`.\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--law", default="footprint", help="control law (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each row (default: %(default)s)")
+    parser.add_argument("--standard", action="store_true", help="the simulator's own scenarios instead")
     parser.add_argument("--write", type=Path, help="the document whose tables to replace")
     options = parser.parse_args()
     lines = []
-    for line in page(options.law, options.seeds):
+    for line in (standard if options.standard else page)(options.law, options.seeds):
         lines.append(line)
         print(line, flush=True)
     if options.write is not None:
-        before, _, rest = options.write.read_text().partition(START)
-        options.write.write_text(f"{before}{START}\n" + "\n".join(lines) + f"\n{END}{rest.partition(END)[2]}")
+        start = START.format(" --standard" if options.standard else "")
+        before, _, rest = options.write.read_text().partition(start)
+        options.write.write_text(f"{before}{start}\n" + "\n".join(lines) + f"\n{END}{rest.partition(END)[2]}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ WARM = 0.5
 """A context is warm while more than this share of it is resident."""
 
 STEP = 0.02
-RECOVERY = 0.002
+RECOVERY = 0.0004
 """Trust regained, up to the whole, each time that a context was found where it was believed to be: a law that holds
 cold turns back sees few that are found against belief."""
 LEAST_TRUST, MOST_TRUST = 0.3, 1.2

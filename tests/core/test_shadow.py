@@ -173,7 +173,7 @@ def test_contexts_found_where_they_were_believed_bring_trust_back_up_to_the_whol
     for _ in range(10):
         cache.correct(believed_warm=True, found_warm=True)
     assert low < cache.trust < 1.05 * low
-    for _ in range(1000):
+    for _ in range(2000):
         cache.correct(believed_warm=True, found_warm=True)
     assert cache.trust == 1.0
     cache.correct(believed_warm=False, found_warm=True)

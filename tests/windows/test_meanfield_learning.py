@@ -212,3 +212,29 @@ class TestStretches:
         often, once = costs.estimate(), self.play(40).estimate()
         assert often.step_s == pytest.approx(once.step_s, rel=0.1)
         assert STRETCH_S < 40
+
+
+class TestShare:
+    """Of what the engine computes, 1400 tokens a second."""
+
+    def share(self, turns, told=None):
+        stretches = Stretches()
+        for second in range(200):
+            for one in turns:
+                stretches.turn(one)
+            seen = view(running=10, running_tokens=50_000.0, busy_s=float(second))
+            stretches.update(signals(**SECOND if told is None else told), seen, StepCosts(), now=float(second))
+        return stretches.share
+
+    def test_it_is_what_our_turns_have_computed(self):
+        assert self.share([turn(prompt=700, output=0, cached=0)]) == pytest.approx(0.5, rel=0.05)
+        assert self.share([turn(prompt=2000, output=100, cached=1400)]) == pytest.approx(0.5, rel=0.05)
+
+    def test_nearly_all_is_all(self):
+        assert self.share([turn(prompt=1300, output=0, cached=0)]) == 1.0
+
+    def test_it_never_is_nothing(self):
+        assert 0 < self.share([]) < 0.1
+
+    def test_an_engine_that_does_not_tell_is_ours(self):
+        assert self.share([], told={"steps": None, "scheduled_tokens": None}) == 1.0

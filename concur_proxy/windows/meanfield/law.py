@@ -134,6 +134,7 @@ class Meanfield:
             self._think.curve(traffic.returns),
             self._idle_s,
             max(capacity - view.shared_tokens, 1.0),
+            self._stretches.share,
         )
 
     @property
@@ -194,6 +195,7 @@ class Meanfield:
             "decode_s": costs.decode_s,
             "context_token_s": costs.context_s,
             "learned_busy_s": self._costs.busy_s,
+            "share": self._stretches.share,
             "footprint_tokens": model.traffic.footprint if model else None,
             "cache_tokens": model.capacity if model else None,
             "running": best.running if best else None,

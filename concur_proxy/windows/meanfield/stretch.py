@@ -9,6 +9,10 @@ from concur_proxy.windows.base import WindowView
 from concur_proxy.windows.meanfield.costs import StepCosts
 
 STRETCH_S = 5.0
+SHARE_MEMORY_S = 300.0
+NEARLY_ALL = 0.85
+"""Turns count when they end, and answers that were cut off never do."""
+LEAST_SHARE = 0.05
 BUSY = 0.5
 """Share of a stretch in which something must have run: clients and network are a part of what is left."""
 
@@ -26,10 +30,12 @@ class Stretches:
         "_context",
         "_contexts",
         "_decoded",
+        "_ours",
         "_scheduled",
         "_steps",
         "_streamed",
         "_streaming_s",
+        "_theirs",
         "_told",
         "_turn_computed",
         "_turn_output",
@@ -39,6 +45,7 @@ class Stretches:
         self._began_at: float | None = None
         self._busy_from = 0.0
         self._streaming_s = self._streamed = 0.0
+        self._ours = self._theirs = 0.0
         self._forget()
 
     def _forget(self) -> None:
@@ -46,6 +53,13 @@ class Stretches:
         self._steps = self._scheduled = self._decoded = 0.0
         self._context = self._contexts = 0.0
         self._turn_computed = self._turn_output = 0.0
+
+    @property
+    def share(self) -> float:
+        """Part of what the engine has computed that was for our turns; 1 where nearly all was, or it does not tell."""
+        if self._theirs <= 0 or self._ours >= NEARLY_ALL * self._theirs:
+            return 1.0
+        return max(self._ours / self._theirs, LEAST_SHARE)
 
     def turn(self, record: TurnRecord) -> None:
         """Take in a finished turn."""
@@ -81,7 +95,15 @@ class Stretches:
         self._began_at, self._busy_from = now, view.busy_s
         self._forget()
 
+    def _compare(self, span_s: float) -> None:
+        """Take note of what the engine has computed in a stretch, and how much of it was ours."""
+        keep = math.exp(-span_s / SHARE_MEMORY_S)
+        self._ours = keep * self._ours + self._turn_computed
+        self._theirs = keep * self._theirs + self._scheduled
+
     def _end(self, view: WindowView, costs: StepCosts, span_s: float) -> None:
+        if self._told:
+            self._compare(span_s)
         busy_s = min(view.busy_s - self._busy_from, span_s)
         if busy_s < BUSY * span_s or not self._contexts:
             return

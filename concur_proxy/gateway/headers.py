@@ -33,6 +33,7 @@ OURS = b"x-concur-"
 ESSENTIAL = frozenset({b"content-length", b"transfer-encoding", b"host"})
 """What ``Connection`` cannot take away: without it a message would end elsewhere."""
 MAX_SPELLINGS = 4096
+LONGEST_NAME = 255
 HOST = re.compile(r"[\w.~!$&'()*+;=%:\[\]-]*", re.ASCII).fullmatch
 OFFER = frozenset({b"upgrade", b"http2-settings"})
 PLAIN_CONNECTION = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
@@ -92,9 +93,17 @@ def occurrences(headers: HeaderList, wanted: bytes) -> int:
     return sum(NAMES[name].lower == wanted for name, _ in headers)
 
 
-def is_host(value: str) -> bool:
-    """Tell whether a ``Host`` is one name or address, with or without a port, or empty."""
-    return HOST(value) is not None
+class Hosts(dict[str, bool]):
+    """Whether a ``Host`` is one name or address, with or without a port, or empty; remembered like names."""
+
+    def __missing__(self, value: str) -> bool:
+        fits = HOST(value) is not None
+        if len(self) < MAX_SPELLINGS and len(value) <= LONGEST_NAME:
+            self[value] = fits
+        return fits
+
+
+HOSTS = Hosts()
 
 
 def is_chunked(coding: str) -> bool:

@@ -27,7 +27,7 @@ from concur_proxy.errors import (
 )
 from concur_proxy.gateway import replies
 from concur_proxy.gateway.exchange import Exchange
-from concur_proxy.gateway.headers import is_chunked, is_host, lowered, occurrences, without_offer
+from concur_proxy.gateway.headers import HOSTS, is_chunked, lowered, occurrences, without_offer
 from concur_proxy.gateway.limits import NEVER, Census, ClientLimits, Watched, Wheel, head_bytes
 from concur_proxy.gateway.paths import Shape
 from concur_proxy.gateway.upstream import keep_alive
@@ -233,7 +233,7 @@ class FastLaneProtocol(HttpToolsProtocol):
         if ("upgrade" in known or exchange.method == b"CONNECT") and self.parser.should_upgrade():
             return UnsupportedError("CONNECT, WebSocket and other upgrades are not supported.")
         once = len(known) == len(exchange.headers)
-        if not is_host(known.get("host", "")) or not ((once and "host" in known) or self._has_one_host(exchange)):
+        if not HOSTS[known.get("host", "")] or not ((once and "host" in known) or self._has_one_host(exchange)):
             return RequestError("The request must have one Host header, with the name of a host.")
         if "transfer-encoding" in known and not self._is_in_chunks(exchange):
             return RequestError("The request's Transfer-Encoding is not supported.")

@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from concur_proxy.gateway.headers import HOSTS, LONGEST_NAME, MAX_SPELLINGS
 from tests.gateway.harness import CHAT, Engine, Proxy, ok, request, run, until
 
 POST = b"POST /v1/chat/completions HTTP/1.1\r\n"
@@ -430,3 +431,13 @@ def test_values_never_become_lines(name, value):
         assert all(seen.values(b"set-cookie") == [] for seen in engine.seen)
 
     against_proxy(test)
+
+
+def test_hosts_that_clients_invent_are_not_remembered_for_ever():
+    for number in range(2 * MAX_SPELLINGS):
+        assert HOSTS[f"h{number}"]
+        assert not HOSTS[f"h{number}/"]
+    assert HOSTS["x" * 10_000]
+    assert len(HOSTS) <= MAX_SPELLINGS
+    assert max(map(len, HOSTS)) <= LONGEST_NAME
+    HOSTS.clear()

@@ -23,6 +23,7 @@ from concur_proxy.observe import logs
 from concur_proxy.runtime import policy
 from concur_proxy.runtime.engine_child import EngineChild, VllmOptions
 from concur_proxy.runtime.facts import gather
+from concur_proxy.runtime.files import raise_open_files
 from concur_proxy.runtime.node import Node
 from concur_proxy.runtime.operations import Operations
 
@@ -33,6 +34,7 @@ def serve(settings: Settings, *, vllm: VllmOptions | None = None, announce: Call
     Raises ``ConcurError`` where it cannot listen, ``ConfigError`` for engine flags that cannot work.
     """
     logs.configure(settings.log)
+    raise_open_files(settings.server.max_connections)
     failures = Failures()
     child = EngineChild(vllm, failures.add) if vllm is not None else None
     settings = child.added_to(settings) if child is not None else settings

@@ -299,7 +299,7 @@ def has_arrived_at_engine(seen, one):
     assert seen.body == (b"{" + INSERTED + one.body[1:] if one.inserted else one.body)
 
 
-def converse(conversation, patience_s=10):
+def converse(conversation, patience_s=10, loop="uvloop"):
     turns, at_once, cuts, delays, down = conversation
     faults = []
 
@@ -339,13 +339,14 @@ def converse(conversation, patience_s=10):
             await until(proxy.idle)
 
     engine = None
-    run(main())
+    run(main(), loop)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(conversations())
-def test_what_arrives_is_what_was_sent(conversation):
-    converse(conversation)
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(conversation=conversations())
+def test_what_arrives_is_what_was_sent(conversation, loop):
+    converse(conversation, loop=loop)
 
 
 # the law notices

@@ -157,7 +157,7 @@ def page(law: str, seeds: int) -> Iterator[str]:
 
 
 def standard(law: str, seeds: int) -> Iterator[str]:
-    """Yield a table of scenarios that were made for control laws: each order as a ratio to ``fifo``, of the same seed."""
+    """Yield a table of scenarios that were made for control laws: each order against ``fifo``, of the same seed."""
     yield "| scenario | order | mean job | all done | longest wait |"
     yield "|---|---|---|---|---|"
     for name in STANDARD:
@@ -170,7 +170,7 @@ def standard(law: str, seeds: int) -> Iterator[str]:
             ]
             yield f"| `{name}` | {order} | {' | '.join(f'{ratio:.3f}' for ratio in ratios)} |"
     yield ""
-    yield f"Law `{law}`, geometric means of {seeds} seeds; `python bench/queues.py --standard --write docs/queues.md`.\n"
+    yield f"Law `{law}`, {seeds} seeds, geometric means; `python bench/queues.py --standard --write docs/queues.md`.\n"
 
 
 def main() -> None:

@@ -410,6 +410,13 @@ def test_the_census_counts_and_forgets(steps):
     assert len(census) == len(set(inside))
 
 
+def test_the_addresses_of_one_network_are_counted_together():
+    census = Census(1)
+    assert not census.is_over(census.enter("2001:db8::1"))
+    assert census.is_over(census.enter("2001:db8::2"))
+    assert not census.is_over(census.enter("2001:db8:0:1::1"))
+
+
 def test_nothing_is_counted_without_a_limit_or_an_address():
     assert Census(0).enter("10.0.0.1") is None
     assert Census(1).enter("") is None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from concur_proxy.errors import ConfigError
 from concur_proxy.model import PoolId
 from concur_proxy.sim.scenario import AgentsPart, ArrivalsPart, ChildrenPart, Scenario
 from concur_proxy.sim.workload import SessionScript, Shape, TurnScript, synthetic
@@ -25,15 +27,23 @@ class Plan:
 
 
 def make_plans(scenario: Scenario, recorded: Sequence[SessionScript], seed: int) -> list[Plan]:
-    """Return all sessions of a scenario; ``recorded`` are those that recorded agents are drawn from."""
+    """Return all sessions of a scenario; ``recorded`` are those that recorded agents are drawn from.
+
+    A session ends with the last turn that its engines take: no agent gets beyond the model's longest context.
+    ConfigError where they do not take a single turn of some agents.
+    """
     plans: list[Plan] = []
     for index, part in enumerate(scenario.agents):
         random = Random(f"{seed}/{index}")
         pool = PoolId(part.model or scenario.backends[0].model)
-        scripts = _recorded(part, recorded, random) if part.recorded else _synthetic(part, index, random)
+        most = min(scenario.longest_context(pool), part.max_context or math.inf)
+        scripts = _recorded(part, recorded, most, random) if part.recorded else _synthetic(part, index, most, random)
         starts = list(itertools.islice(arrivals(part.arrivals, random), part.sessions))
-        for script, start in zip(scripts, starts, strict=True):
-            plans.append(Plan(script, start, pool, part, _children(script, part, pool, random)))
+        some = [(script, start) for script, start in zip(scripts, starts, strict=False) if script.turns]
+        if not some:
+            raise ConfigError(f"agents[{index}]: not one first turn fits into {most:g} tokens, the longest context")
+        for script, start in some:
+            plans.append(Plan(script, start, pool, part, _children(script, part, pool, most, random)))
     return plans
 
 
@@ -65,7 +75,7 @@ def _next(part: ArrivalsPart, rate: float, now: float, load: float) -> float:
     return now
 
 
-def _synthetic(part: AgentsPart, index: int, random: Random) -> list[SessionScript]:
+def _synthetic(part: AgentsPart, index: int, most: float, random: Random) -> list[SessionScript]:
     shape = Shape(
         prefix_tokens=part.prefix_tokens,
         turns=part.turns,
@@ -76,14 +86,14 @@ def _synthetic(part: AgentsPart, index: int, random: Random) -> list[SessionScri
         rewrite_share=part.rewrite_share,
     )
     scripts = synthetic(part.sessions, shape, seed=random.getrandbits(64))
-    return [_cut(SessionScript(f"{index}-{one.id}", one.prefix_tokens, one.turns), part) for one in scripts]
+    return [_cut(SessionScript(f"{index}-{one.id}", one.prefix_tokens, one.turns), part, most) for one in scripts]
 
 
-def _recorded(part: AgentsPart, recorded: Sequence[SessionScript], random: Random) -> list[SessionScript]:
+def _recorded(part: AgentsPart, recorded: Sequence[SessionScript], most: float, random: Random) -> list[SessionScript]:
     """Recorded sessions in an order of chance; where more are wanted than there are, some are played twice."""
-    cut = [script for script in (_cut(one, part) for one in recorded) if script.turns]
+    cut = [script for script in (_cut(one, part, most) for one in recorded) if script.turns]
     chosen: list[SessionScript] = []
-    while len(chosen) < part.sessions:
+    while cut and len(chosen) < part.sessions:
         round_ = cut[:]
         random.shuffle(round_)
         chosen += [
@@ -92,23 +102,26 @@ def _recorded(part: AgentsPart, recorded: Sequence[SessionScript], random: Rando
     return chosen[: part.sessions]
 
 
-def _cut(script: SessionScript, part: AgentsPart) -> SessionScript:
+def _cut(script: SessionScript, part: AgentsPart, most: float) -> SessionScript:
     """Leave out what is over the limits on turns, context and think time."""
     turns: list[TurnScript] = []
     for turn, prompt in zip(script.turns[: part.max_turns], script.prompts(), strict=False):
-        if part.max_context is not None and prompt + turn.output_tokens > part.max_context:
+        if prompt + turn.output_tokens > most:
             break
         think = turn.think_s if part.longest_think_s is None else min(turn.think_s, part.longest_think_s)
         turns.append(TurnScript(turn.new_prompt_tokens, turn.output_tokens, think, turn.rewrites))
     return SessionScript(script.id, script.prefix_tokens, tuple(turns))
 
 
-def _children(script: SessionScript, part: AgentsPart, pool: PoolId, random: Random) -> dict[int, list[Plan]]:
+def _children(
+    script: SessionScript, part: AgentsPart, pool: PoolId, most: float, random: Random
+) -> dict[int, list[Plan]]:
     spec = part.children
     if spec is None:
         return {}
     born = [index for index in range(len(script.turns) - 1) if random.random() < spec.chance]
-    return {index: [Plan(one, 0.0, pool, part) for one in _family(script, spec, index, random)] for index in born}
+    families = {index: [_cut(one, part, most) for one in _family(script, spec, index, random)] for index in born}
+    return {index: [Plan(one, 0.0, pool, part) for one in family if one.turns] for index, family in families.items()}
 
 
 def _family(parent: SessionScript, spec: ChildrenPart, index: int, random: Random) -> Iterator[SessionScript]:

@@ -51,6 +51,13 @@ class EnginePart(Part):
             raise ValueError("needs a profile, or kv_tokens and cost")
         return self
 
+    @property
+    def longest_context(self) -> int:
+        """Tokens of prompt and output that it takes: what its cache holds, or its model knows."""
+        profile = PROFILES.get(self.profile or "")
+        most = self.config().max_request_tokens
+        return min(most, profile.model.max_len) if profile is not None else most
+
     def config(self) -> EngineConfig:
         """What the engine model takes."""
         profile = PROFILES.get(self.profile or "")
@@ -232,6 +239,10 @@ class Scenario(Part):
             for part in self.backends
             for index in range(1, part.count + 1)
         }
+
+    def longest_context(self, model: str) -> int:
+        """Tokens that every engine of a model takes."""
+        return min(part.engine.longest_context for part in self.backends if part.model == model)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

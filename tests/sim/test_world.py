@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from concur_proxy.core.gate import GatePolicy
 from concur_proxy.model import Outcome
+from concur_proxy.sim.arms import Arm
+from concur_proxy.sim.world import World
+from concur_proxy.windows.fixed import Fixed
 from tests.sim.worlds import AGENTS, ENGINE, play, scenario, world
 
 TWO = [{"count": 2, "engine": ENGINE}]
@@ -205,3 +209,33 @@ def test_sessions_that_say_nothing_hold_their_places_for_a_lease():
     polite, silent = (play(scenario({"goodbye": goodbye}), "fixed:4") for goodbye in (True, False))
     assert silent.figures.ended_s >= polite.figures.ended_s
     assert silent.gate["reclaimed"] + silent.gate["leases_expired"] > 0
+
+
+def test_a_law_that_fails_ends_the_run():
+    class Broken(Fixed):
+        def update(self, signals, view, *, now):
+            raise ZeroDivisionError
+
+    what = scenario()
+    one = World(what, Arm("broken", lambda **bounds: Broken()), GatePolicy(), recorded=(), seed=1)
+    with pytest.raises(ZeroDivisionError):
+        one.run()
+
+
+def test_unseen_agents_go_to_the_engines_in_turns_and_elsewhere_when_theirs_dies():
+    lost = [{"at_s": 5, "kind": "lost", "backend": "engine-1"}]
+    unseen = {"sessions": 4, "unseen": True, "turns": 30}
+    one = world(scenario({"sessions": 1, "turns": 30}, unseen, backends=TWO, faults=lost, client={"retries": 10}))
+    one.run()
+    dead, alive = one.runners.values()
+    assert dead.work.steps > 0
+    assert one.troubles["backend_lost"] >= 2
+    assert alive.generated_tokens > 5 * dead.generated_tokens
+
+
+def test_capacity_comes_back():
+    faults = [{"at_s": 1, "kind": "capacity", "share": 0.3}, {"at_s": 30, "kind": "capacity", "share": 1}]
+    one = world(scenario(faults=faults))
+    one.run()
+    (runner,) = one.runners.values()
+    assert runner.engine.pool.used == 0

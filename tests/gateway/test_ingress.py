@@ -33,7 +33,7 @@ def test_a_request_id_that_is_brought_is_used():
 
 def test_the_facts_of_a_turn():
     body = b'{"max_tokens":9,"n":2,"messages":[{"role":"system","content":"s"}]}'
-    who = Identity(SessionKey("n", "s"), SessionKey("n", "p"), "operator", True)
+    who = Identity(SessionKey("n", "s"), SessionKey("n", "p"), "operator", final=True)
     headers = {"x-stainless-read-timeout": "600", "x-stainless-retry-count": "1"}
     turn = ingress.turn_facts(PoolId("p"), who, body, facts(body), headers)
     assert (turn.session, turn.parent, turn.rule, turn.final) == (who.session, who.parent, "operator", True)

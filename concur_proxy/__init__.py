@@ -8,7 +8,7 @@ Reading guide. One request goes from left to right, one control loop runs above 
 
 - ``model``, ``errors``: the nouns all others share.
 - ``core``, ``windows``, ``engines``: every decision, as plain functions of their input and ``now=``.
-- ``sim``: an engine in virtual time that drives the same gate and the same laws.
+- ``sim``: engines and agents in virtual time around the same gate and the same laws; ``simulate``: files and plots.
 - ``gateway``, ``control``, ``fleet``, ``observe``, ``admin``, ``bench``: sockets, clocks and libraries.
 - ``runtime``: puts them together; ``cli``: what a person types.
 """

@@ -22,7 +22,7 @@ from concur_proxy.simulate.plots import draw
 from concur_proxy.simulate.runs import Run, play_all
 from concur_proxy.simulate.summary import Summary, best, geometric_mean
 from concur_proxy.simulate.sweep import windows
-from concur_proxy.simulate.tables import results_tables, scenarios_table, sweep_line
+from concur_proxy.simulate.tables import heading, results_tables, scenarios_table, sweep_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +148,7 @@ def _shown(rows: Sequence[Summary], options: SimulateOptions) -> tuple[list[Summ
 
 def _show(scenario: Scenario, rows: Sequence[Summary], options: SimulateOptions, console: Console) -> None:
     shown, reference = _shown(rows, options)
+    console.print(heading(scenario, shown), style="bold", highlight=False)
     for table in results_tables(scenario, shown, reference, console.width):
         console.print(table)
     if swept := _swept(rows, options):

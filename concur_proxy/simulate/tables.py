@@ -39,6 +39,11 @@ NAME_WIDTH, ARM_WIDTH = 22, 13
 """Characters of a table's columns, to guess how many arms fit beside each other."""
 
 
+def heading(scenario: Scenario, arms: Sequence[Summary]) -> str:
+    seeds = len(arms[0].results)
+    return f"{scenario.name}: {scenario.about}" + (f" (means of {seeds} seeds)" if seeds > 1 else "")
+
+
 def results_tables(scenario: Scenario, arms: Sequence[Summary], reference: Summary | None, width: int) -> list[Table]:
     """A column per arm, as many tables as ``width`` asks for. ``reference``: what the row of ratios compares with."""
     each = max(1, (width - NAME_WIDTH) // ARM_WIDTH)
@@ -46,9 +51,7 @@ def results_tables(scenario: Scenario, arms: Sequence[Summary], reference: Summa
 
 
 def _table(scenario: Scenario, arms: Sequence[Summary], reference: Summary | None) -> Table:
-    seeds = len(arms[0].results)
-    of_seeds = f", mean of {seeds} seeds" if seeds > 1 else ""
-    table = Table(title=f"{scenario.name}: {scenario.about}{of_seeds}", title_justify="left")
+    table = Table()
     table.add_column("", no_wrap=True)
     for arm in arms:
         table.add_column(arm.arm, justify="right")

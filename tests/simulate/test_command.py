@@ -50,7 +50,7 @@ def test_list_names_every_scenario():
 def test_the_table_compares_laws_with_the_best_window_of_a_sweep(small):
     status, text = run(small, laws=["unlimited", "aimd/eager"], sweep="fixed", seeds=2, jobs=1)
     assert status == 0
-    assert "mean of 2 seeds" in text
+    assert "means of 2 seeds" in text
     assert "fixed windows: 1:" in text
     (line,) = [line for line in text.splitlines() if "against fixed:" in line]
     ratios = [float(cell) for cell in line.split("│")[2:-1]]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 import httptools
@@ -39,7 +40,9 @@ LARGEST_READ = 256 << 10
 LARGEST_TARGET = (1 << 16) - 1
 """No URL parser of ours takes a longer one."""
 MAX_PIPELINED = 8
-"""Requests that may wait behind a running one before reading stops."""
+"""Requests that may wait behind a running one; what comes then is kept unparsed."""
+MAX_KEPT_BYTES = 256 << 10
+"""Beyond this reading stops, and a client that leaves is not noticed any more."""
 LINGER_S = 30.0
 """How long the rest of a refused request is read, so that the client gets to see the answer instead of a reset."""
 DEAF_LINGER_S = 5.0
@@ -85,6 +88,9 @@ class FastLaneProtocol(HttpToolsProtocol):
         self._is_one_too_many = False
         self._plain_upgrade = False
         self._deaf = False
+        self._is_full = False
+        self._kept: deque[bytes] = deque()
+        self._kept_bytes = 0
         self._linger: asyncio.TimerHandle | None = None
 
     # the transport's side
@@ -109,12 +115,19 @@ class FastLaneProtocol(HttpToolsProtocol):
             self._linger.cancel()
         active, self._active = self._active, None
         self.pipeline.clear()
+        self._kept.clear()
         if active is not None and not active.response_complete:
             active.gone()
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
+        if self._is_full:
+            self._keep(data)
+            return
+        self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
         self._read_bytes = len(data)
         try:
             self.parser.feed_data(data)
@@ -157,6 +170,8 @@ class FastLaneProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._reading == HEAD:
             self.headers.append((name, value))
+        elif name.lower() == b"connection":
+            self.cycle.keep_alive = False  # as a trailer, too, it may have the parser read nothing more
 
     def on_headers_complete(self) -> None:
         self._reading = BODY
@@ -292,6 +307,9 @@ class FastLaneProtocol(HttpToolsProtocol):
         for name, value in exchange.headers:
             super().on_header(name, value)
         super().on_headers_complete()
+        if self.pipeline and self.pipeline[0][0] is self.cycle:
+            self._is_full = len(self.pipeline) >= MAX_PIPELINED
+            self.flow.resume_reading()  # uvicorn stops it, and would not notice that the client leaves
 
     def _enqueue(self, exchange: Exchange) -> None:
         latest = cast("Exchange | None", self.cycle)
@@ -302,8 +320,21 @@ class FastLaneProtocol(HttpToolsProtocol):
                 return
             self._waits_to_write = True
         self.pipeline.appendleft(cast("Any", (exchange, None)))
-        if len(self.pipeline) >= MAX_PIPELINED:
+        self._is_full = len(self.pipeline) >= MAX_PIPELINED
+
+    def _keep(self, data: bytes) -> None:
+        """Put aside what comes while enough requests wait: reading goes on, and parsing does not."""
+        self._kept.append(data)
+        self._kept_bytes += len(data)
+        if self._kept_bytes >= MAX_KEPT_BYTES:
             self.flow.pause_reading()
+
+    def _feed_kept(self) -> None:
+        while self._kept and len(self.pipeline) < MAX_PIPELINED and not self._deaf:
+            data = self._kept.popleft()
+            self._kept_bytes -= len(data)
+            self._feed(data)
+        self._is_full = bool(self._kept) or len(self.pipeline) >= MAX_PIPELINED
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         """Start the next request: called by uvicorn's queue, for both lanes."""
@@ -371,6 +402,8 @@ class FastLaneProtocol(HttpToolsProtocol):
             return
         if len(self.pipeline) < MAX_PIPELINED:
             self.flow.resume_reading()
+            if self._is_full:
+                self.loop.call_soon(self._feed_kept)
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
 
@@ -391,7 +424,7 @@ class FastLaneProtocol(HttpToolsProtocol):
             return self._closing + wheel.stall
         if self.flow.write_paused:
             return self._stalled + wheel.stall
-        if self._deaf or self.flow.read_paused:
+        if self._deaf or self._kept or self.flow.read_paused:
             return NEVER
         if self._reading == HEAD or cycle is None:
             return self._began + wheel.head
@@ -443,6 +476,8 @@ class FastLaneProtocol(HttpToolsProtocol):
         self._deaf = True
         latest: object = self.cycle
         if self._is_last(latest):
+            if self.cycle.response_complete and self._linger is None:
+                self.transport.close()
             return
         if isinstance(latest, RequestResponseCycle) and latest.more_body and not self._take_from_application(latest):
             self.transport.close()

@@ -262,7 +262,7 @@ def test_answers_that_nobody_reads_do_not_pile_up(loop):
         assert (await client.answer()).status == 200
         assert len(engine.seen) == 1
 
-    count = 20_000
+    count = 30_000
     against_proxy(test, loop=loop)
 
 

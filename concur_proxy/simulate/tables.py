@@ -11,7 +11,9 @@ from concur_proxy.simulate.summary import Summary
 
 
 def seconds(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 1 or value == 0 else f"{value:.2f}"
 
 
 def count(value: float) -> str:

@@ -89,7 +89,8 @@ CASES = {
         room={**ROOM, "capacity_tokens": 1e6, "turns": [record()] * 8},
         congestion={**CONGESTION, "capacity_tokens": 4000.0, "turns": [record(cached=0)] * 8},
         session=1000.0,
-    )
+    ),
+    "meanfield": Case(session=1000.0),
 }
 """Where a law goes by something else than KV usage, hit rate and latency, or does not count sessions."""
 

@@ -80,6 +80,8 @@ class Load:
 
 
 SECONDS = 90
+SESSION = 12_000
+START = 20.0 * SESSION
 
 
 @functools.cache
@@ -89,13 +91,13 @@ def settled(**kwargs):
 
 
 def fresh(**kwargs):
-    return Load(**kwargs).play(Run(make("meanfield"), 20.0), SECONDS)
+    return Load(**kwargs).play(Run(make("meanfield"), START), SECONDS)
 
 
 def test_it_finds_the_window_that_fits():
     """Twelve thousand tokens a session, and what each will grow by: a good twenty fit, and no more are let in."""
     run = settled()
-    assert 16 <= run.window <= 25
+    assert 16 <= run.window / SESSION <= 25
     assert "running" in run.verdicts[-1].reason
     assert "tool calls" in run.verdicts[-1].reason
 
@@ -110,22 +112,31 @@ def test_agents_that_think_for_long_make_a_larger_window_at_a_lower_hit_rate():
     assert long.law.snapshot()["predicted_hit_rate"] < short.law.snapshot()["predicted_hit_rate"]
 
 
-def test_before_anything_is_known_it_is_capacity_by_footprint():
-    run = Run(make("meanfield"), 16.0)
-    seen = {"typical_footprint_tokens": 5000.0, "cache_tokens": CAPACITY}
-    assert run.step(seen=seen, capacity_tokens=CAPACITY).window == 60
+def test_before_anything_is_known_it_is_what_fits():
+    run = Run(make("meanfield"), CAPACITY / 2)
+    assert run.step(seen={"cache_tokens": CAPACITY}, capacity_tokens=CAPACITY).window == CAPACITY
     assert "too little is known" in run.verdicts[-1].reason
 
 
+def test_what_sessions_share_counts_once():
+    run, load = fresh(), Load()
+    seen = load.seen(SECONDS, 20, 100)
+    shared = {"footprint_tokens": seen["footprint_tokens"] + 50_000, "shared_tokens": 50_000.0}
+    run.law.update(signals(**load.told()), view(run.window, **seen | shared), now=run.now + 1)
+    snapshot = run.law.snapshot()
+    assert snapshot["cache_tokens"] == CAPACITY - 50_000
+    assert snapshot["footprint_tokens"] == pytest.approx(settled().law.snapshot()["footprint_tokens"], rel=0.01)
+
+
 def test_single_questions_are_never_held():
-    run = Load(returns=False).play(Run(make("meanfield"), 20.0), 60)
+    run = Load(returns=False).play(Run(make("meanfield"), START), 60)
     # Nobody thinks between turns of such sessions, so the model is never needed; growth is by what fits.
-    assert run.window >= CAPACITY / 12_000
+    assert run.window >= CAPACITY
 
 
 def test_where_all_fit_nobody_is_held():
-    run = Load(capacity=10 * CAPACITY).play(Run(make("meanfield"), 20.0), SECONDS, active=20, held=5)
-    assert run.window > 25
+    run = Load(capacity=10 * CAPACITY).play(Run(make("meanfield"), START), SECONDS, active=20, held=5)
+    assert run.window > 25 * SESSION
 
 
 def test_it_says_what_it_goes_by():
@@ -151,7 +162,7 @@ def test_it_says_what_it_goes_by():
 
 
 def test_it_does_not_depend_on_how_often_it_is_asked():
-    often, once = Run(make("meanfield"), 20.0), settled()
+    often, once = Run(make("meanfield"), START), settled()
     load = Load()
     for second in range(SECONDS):
         told = load.told()
@@ -165,7 +176,7 @@ def test_it_does_not_depend_on_how_often_it_is_asked():
 @settings(max_examples=20, deadline=None)
 @given(ages=st.lists(st.floats(0.0, 500.0), max_size=20), held=st.integers(0, 50))
 def test_stale_samples_never_stop_it_from_answering(ages, held):
-    run = Run(make("meanfield"), 20.0)
+    run = Run(make("meanfield"), START)
     run.law.load(settled().law.dump())
     for age in ages:
         verdict = run.step(age_s=age, interval_s=None, kv_usage=None, seen={"held": held})
@@ -179,7 +190,7 @@ class TestKeeping:
         kept = json.loads(json.dumps(before.law.dump()))
         law = make("meanfield")
         law.load(kept)
-        load, run = Load(), Run(law, 20.0)
+        load, run = Load(), Run(law, START)
         run.step(seen=load.seen(0, 20, 100), **load.told())
         assert run.window == pytest.approx(before.window, rel=0.15)
         assert law.snapshot()["step_s"] == before.law.snapshot()["step_s"]

@@ -3,14 +3,15 @@
 Once a second, of what has been measured so far, ``model`` is solved for the number of running turns R that maximises
 the turn rate, and
 
-    W = R + rate x Z,
+    W = (R + rate x Z) x mean context + what sessions share,
 
-R running sessions and those whose agents are in a tool call meanwhile. Nothing is to be set: what turns are like
-(``turns``), how long agents think (``think``), what a step of the engine costs (``costs``) and how much of the cache is
-there for our sessions (the gate's shadow) are all learned as traffic passes.
+R running sessions and those whose agents are in a tool call meanwhile, counted in tokens: where sessions are of many
+sizes, a huge one then takes the room of many small ones. Nothing is to be set: what turns are like (``turns``), how
+long agents think (``think``), what a step of the engine costs (``costs``) and how much of the cache is there for our
+sessions (the gate's shadow) are all learned as traffic passes.
 
-- Before enough is known, and on engines whose capacity nobody knows, the window starts at capacity by typical
-  footprint and moves by ``aimd``'s rules.
+- Before enough is known the window is what fits the cache; on engines whose capacity nobody knows it moves by
+  ``aimd``'s rules. A hit rate that ``aimd`` would cut for cuts it in both cases.
 - Where a full house would do as well, within ``WORTH``, nobody is held: single-turn traffic, ample memory.
 - Sessions grow after they are let in, so each counts for what it will occupy ``GROWTH_TURNS`` turns later.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from concur_proxy.model import Signals, TurnRecord
@@ -35,6 +37,10 @@ from concur_proxy.windows.meanfield.turns import Turns
 PERIOD_S = 1.0
 SLACK = 0.9
 """Updates come a little before a full period has passed."""
+
+FIRST_SESSIONS = 16.0
+TYPICAL_TOKENS = 8000.0
+"""Of a session, where none has been seen."""
 
 GROWTH_TURNS = 2.0
 WORTH = 0.02
@@ -53,7 +59,7 @@ class Meanfield:
     """Nothing to set."""
 
     name: ClassVar[str] = "meanfield"
-    unit: ClassVar[Unit] = Unit.SESSIONS
+    unit: ClassVar[Unit] = Unit.TOKENS
 
     def __init__(self) -> None:
         self._cold = Aimd()
@@ -71,8 +77,8 @@ class Meanfield:
         self._now = -math.inf
 
     def start(self, *, capacity_tokens: float | None, typical_footprint_tokens: float | None) -> float:
-        """Return capacity by typical footprint: what fits, before anything was seen."""
-        return self._cold.start(capacity_tokens=capacity_tokens, typical_footprint_tokens=typical_footprint_tokens)
+        """Return the capacity, or room for some sessions where nobody knows it."""
+        return max(1.0, capacity_tokens or FIRST_SESSIONS * (typical_footprint_tokens or TYPICAL_TOKENS))
 
     def observe(self, record: TurnRecord, *, now: float) -> None:
         self._cold.observe(record, now=now)
@@ -107,25 +113,26 @@ class Meanfield:
         return turns >= ENOUGH_TURNS and think >= ENOUGH_THINKING and busy >= ENOUGH_BUSY_S
 
     def _find_out(self, signals: Signals, view: WindowView, capacity: float | None, now: float) -> Verdict:
-        verdict = self._cold.update(signals, view, now=now)
-        typical = view.typical_footprint_tokens
-        if capacity is None or typical is None or verdict.window < view.window:
-            return Verdict(verdict.window, words.cold(verdict.reason))
-        start = self.start(capacity_tokens=capacity, typical_footprint_tokens=typical)
-        return Verdict(max(1.0, start), words.warm_start(start, capacity, typical))
+        """Go by ``aimd``, which counts sessions, and by what fits."""
+        typical = max(view.footprint_tokens / view.active if view.active else TYPICAL_TOKENS, 1.0)
+        sessions = view.window / typical
+        verdict = self._cold.update(signals, replace(view, window=sessions), now=now)
+        if capacity is not None and verdict.window >= sessions:
+            return Verdict(capacity, words.warm_start(capacity))
+        window = view.window if verdict.window == sessions else verdict.window * typical
+        return Verdict(window, words.cold(verdict.reason))
 
     # by the model
 
     def _modelled(self, view: WindowView, capacity: float) -> Model:
         turns = self._turns
         prefix = turns.prefix
-        own = (view.footprint_tokens - view.shared_tokens) / view.active if view.active else turns.left - prefix
         traffic = Traffic(
             new=max(turns.new - prefix * (1.0 - turns.returns), 0.0),
             history=max(turns.history - prefix * turns.returns, 0.0),
             output=max(turns.output, 1.0),
             context=turns.context,
-            footprint=max(own + GROWTH_TURNS * turns.growth * turns.returns, 1.0),
+            footprint=self._mean_context(view) + GROWTH_TURNS * turns.growth * turns.returns,
             returns=turns.returns,
         )
         return Model(
@@ -137,6 +144,12 @@ class Meanfield:
             self._stretches.share,
         )
 
+    def _mean_context(self, view: WindowView) -> float:
+        """Tokens of an active session, beside what sessions share."""
+        turns = self._turns
+        whole = (view.footprint_tokens - view.shared_tokens) / view.active if view.active else turns.left - turns.prefix
+        return max(whole, 1.0)
+
     @property
     def _idle_s(self) -> float:
         """Seconds that a place is idle for each turn; think time where places have not been seen for long enough."""
@@ -147,10 +160,11 @@ class Meanfield:
         demand = view.active + view.held
         if model.traffic.returns < RETURNS_AT_ALL:
             return self._say(math.inf, words.NOTHING_RETURNS)
-        window = self._smooth(max(1.0, best.window), now)
-        if window < demand and best.rate < (1.0 + WORTH) * rate_of(demand, points):
-            return self._say(max(window, 2.0 * demand), words.not_worth(demand))
-        return self._say(window, words.window(best, demand))
+        context = self._mean_context(view)
+        window = self._smooth(max(1.0, best.window) * context + view.shared_tokens, now)
+        if best.window < demand and best.rate < (1.0 + WORTH) * rate_of(demand, points):
+            return self._say(max(window, 2.0 * demand * context + view.shared_tokens), words.not_worth(demand))
+        return self._say(window, words.window(best, context, demand))
 
     def _say(self, window: float, reason: str) -> Verdict:
         self._reason = reason
@@ -199,6 +213,7 @@ class Meanfield:
             "footprint_tokens": model.traffic.footprint if model else None,
             "cache_tokens": model.capacity if model else None,
             "running": best.running if best else None,
+            "sessions": best.window if best else None,
             "predicted_hit_rate": best.hit_rate if best else None,
             "observed_hit_rate": turns.hit_rate,
             "predicted_turns_per_s": best.rate if best else None,

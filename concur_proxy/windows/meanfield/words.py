@@ -11,21 +11,18 @@ def cold(reason: str) -> str:
     return f"too little is known for a model yet; {reason}"
 
 
-def warm_start(start: float, capacity: float, typical: float) -> str:
-    return (
-        f"too little is known for a model yet: {start:.0f} sessions of {typical:.0f} tokens fit a cache of "
-        f"{capacity:.0f}"
-    )
+def warm_start(capacity: float) -> str:
+    return f"too little is known for a model yet: what fits a cache of {capacity:.0f} tokens may be active"
 
 
 def not_worth(demand: float) -> str:
     return f"all {demand:.0f} sessions that are here may be active: holding some would gain less than it costs"
 
 
-def window(best: Point, demand: float) -> str:
+def window(best: Point, context: float, demand: float) -> str:
     point = (
-        f"{best.running:.1f} running and {best.thinking:.1f} in tool calls do {best.rate:.2f} turns/s, and returning "
-        f"turns find {best.hit_rate:.0%} of their context"
+        f"{best.running:.1f} sessions running and {best.thinking:.1f} in tool calls, of {context:.0f} tokens each, do "
+        f"{best.rate:.2f} turns/s, and returning turns find {best.hit_rate:.0%} of their context"
     )
     if best.window >= demand:
         return f"{point}; the {demand:.0f} sessions that are here are fewer"

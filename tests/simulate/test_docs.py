@@ -9,8 +9,10 @@ from typer.testing import CliRunner
 from concur_proxy.cli import app
 from concur_proxy.sim import scenario
 from concur_proxy.simulate import scenario_names
+from concur_proxy.simulate.files import parse
 
-PAGE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "simulator.md").read_text()
 
 
 def example(name):
@@ -34,6 +36,11 @@ def test_the_example_runs_from_the_command_line_and_as_a_library(tmp_path, monke
 def test_every_key_of_a_scenario_is_explained(part):
     for key in getattr(scenario, part).model_fields:
         assert re.search(rf"`{key}\b", PAGE), f"{part}.{key} is missing in docs/simulator.md"
+
+
+def test_the_cases_of_the_page_on_capacity_are_scenarios():
+    found = re.findall(r"```yaml\n(.*?)```", (DOCS / "capacity.md").read_text(), flags=re.DOTALL)
+    assert [sum(part.count for part in parse(text, "capacity.md", "x").backends) for text in found] == [1, 4]
 
 
 def test_the_number_of_scenarios_is_said():

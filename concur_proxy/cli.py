@@ -74,7 +74,7 @@ def serve(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Control law: unlimited, fixed, aimd, eviction, pid, footprint, gradient or meanfield. Default: aimd.",
+            help="Control law: unlimited, fixed, aimd, eviction, pid, footprint, gradient or meanfield (default).",
         ),
     ] = None,
     window: Annotated[
@@ -230,7 +230,7 @@ def _list_profiles() -> None:
 
 @app.command()
 def demo(
-    law: Annotated[str, typer.Option(metavar="NAME", help="Control law of the proxied run.")] = "aimd",
+    law: Annotated[str, typer.Option(metavar="NAME", help="Control law of the proxied run.")] = "meanfield",
 ) -> None:
     """See what it does, in less than 90 seconds and without a GPU: recorded agents, with and without the proxy.
 

@@ -32,7 +32,7 @@ ENGINE = EngineOptions(profile="laptop", port=0, speed=10)
 class DemoOptions:
     agents: RecordedAgents = AGENTS
     engine: EngineOptions = ENGINE
-    law: str = "aimd"
+    law: str = "meanfield"
 
 
 def run_demo(options: DemoOptions, console: Console) -> int:

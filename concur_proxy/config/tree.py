@@ -278,7 +278,7 @@ LEAST_TOKENS = 1024
 
 
 class ControlSettings(Section):
-    law: LawName = Field(LawName.AIMD, description="The control law that moves the window.")
+    law: LawName = Field(LawName.MEANFIELD, description="The control law that moves the window.")
     scrape_interval_s: float = Field(1.0, ge=0.05, le=60, description="Time between two reads of an engine's metrics.")
     scrape_timeout_s: float = Field(2.0, ge=0.05, le=60, description="After this a scrape counts as failed.")
     stale_after_s: float = Field(10.0, ge=0.5, le=3600, description="Older signals freeze the window.")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from concur_proxy.core.gate import GatePolicy
 from concur_proxy.model import Outcome
 from concur_proxy.sim.arms import Arm
+from concur_proxy.sim.engine import Engine
 from concur_proxy.sim.world import World
 from concur_proxy.windows.fixed import Fixed
 from tests.sim.worlds import AGENTS, ENGINE, play, scenario, world
@@ -239,3 +240,22 @@ def test_capacity_comes_back():
     one.run()
     (runner,) = one.runners.values()
     assert runner.engine.pool.used == 0
+
+
+@pytest.mark.parametrize("law", ["unlimited", "aimd"])
+def test_merging_steps_changes_no_run(monkeypatch, law):
+    """Whatever happens to an engine cuts its merged steps: the run is the one that goes step by step."""
+    faults = [
+        {"at_s": 9.7, "kind": "flush", "backend": "engine-1"},
+        {"at_s": 14.3, "kind": "capacity", "share": 0.8, "backend": "engine-1"},
+        {"at_s": 21.1, "kind": "lost", "backend": "engine-2"},
+        {"at_s": 33.3, "kind": "back", "backend": "engine-2"},
+    ]
+    what = scenario(backends=TWO, faults=faults, client={"timeout_s": 25, "retries": 5})
+    merged = play(what, law)
+    start_step = Engine.start_step
+    monkeypatch.setattr(Engine, "start_step", lambda self, now, until=None: start_step(self, now))
+    stepped = play(what, law)
+    assert merged.to_json() == stepped.to_json()
+    assert merged.turns == stepped.turns
+    assert merged.series == stepped.series

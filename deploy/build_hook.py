@@ -27,11 +27,33 @@ ignore_missing_imports = true
 follow_imports = silent
 """
 SETUP = """
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
+
 from mypyc.build import mypycify
 from setuptools import setup
+from setuptools._distutils.ccompiler import CCompiler
 
-modules = mypycify(["--config-file=mypy.ini", *sys.argv[1:]], opt_level="2", debug_level="0", group_name="{library}")
+
+def compile(self, sources, output_dir=None, macros=None, include_dirs=None, debug=0, extra_preargs=None,
+            extra_postargs=None, depends=None):
+    # As setuptools does it, but several files at a time.
+    _, objects, extra_postargs, pp_opts, build = self._setup_compile(
+        output_dir, macros, include_dirs, sources, depends, extra_postargs)
+    cc_args = self._get_cc_args(pp_opts, debug, extra_preargs)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        done = [pool.submit(self._compile, name, *build[name], cc_args, extra_postargs, pp_opts) for name in build]
+    for each in done:
+        each.result()
+    return objects
+
+
+CCompiler.compile = compile
+modules = mypycify(
+    ["--config-file=mypy.ini", *sys.argv[1:]],
+    opt_level="2", debug_level="0", multi_file=True, group_name="{library}",
+)
 sys.argv[1:] = ["-q", "build_ext", "--inplace"]
 setup(name="{library}", packages=[], py_modules=[], ext_modules=modules)
 """
@@ -65,6 +87,6 @@ def compiled(root: Path, work: Path, patterns: list[str]) -> list[Path]:
     modules = sorted({str(path.relative_to(root)) for pattern in patterns for path in root.glob(pattern)})
     shutil.copytree(root / "concur_proxy", work / "concur_proxy", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     (work / "mypy.ini").write_text(MYPY_CONFIG.format(version=f"{sys.version_info[0]}.{sys.version_info[1]}"))
-    (work / "setup.py").write_text(SETUP.format(library=LIBRARY))
+    (work / "setup.py").write_text(SETUP.replace("{library}", LIBRARY))
     subprocess.run([sys.executable, "setup.py", *modules], cwd=work, check=True)
     return [path for path in work.rglob("*.so") if "build" not in path.relative_to(work).parts]

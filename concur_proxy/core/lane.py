@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection
+from typing import NamedTuple
 
 from concur_proxy.core.sessions import Turn
 from concur_proxy.model import BackendId
@@ -11,11 +12,17 @@ from concur_proxy.model import BackendId
 FEW = 64
 """Dead entries that are not worth a clean-up."""
 
-Entry = tuple[int, float, int, Turn]
-"""Rank, key and ticket of a turn that waits; smaller goes first."""
-
 LaneName = tuple[BackendId | None, frozenset[BackendId], bool]
 """The only backend that its turns may run on, or None; those that they avoid; whether they are cold."""
+
+
+class Entry(NamedTuple):
+    """A turn that waits; smaller goes first. Each is an object of its own: which one counts is told by identity."""
+
+    rank: int
+    key: float
+    ticket: int
+    turn: Turn
 
 
 class Lane:
@@ -46,7 +53,7 @@ class Lane:
         heapq.heappush(self._heap, entry)
 
     def head(self) -> Entry | None:
-        while self._heap and self._heap[0][3].entry is not self._heap[0]:
+        while self._heap and self._heap[0].turn.entry is not self._heap[0]:
             heapq.heappop(self._heap)
             self._dead -= 1
         return self._heap[0] if self._heap else None
@@ -59,10 +66,10 @@ class Lane:
         """Take note of an entry that does not count any more."""
         self._dead += 1
         if self._dead > FEW and self._dead > len(self._heap) // 2:
-            self._heap = [each for each in self._heap if each[3].entry is each]
+            self._heap = [each for each in self._heap if each.turn.entry is each]
             heapq.heapify(self._heap)
             self._dead = 0
 
     def turns(self) -> list[Turn]:
         """Return all that stand in it, in no order."""
-        return [entry[3] for entry in self._heap if entry[3].entry is entry]
+        return [entry.turn for entry in self._heap if entry.turn.entry is entry]

@@ -41,9 +41,9 @@ class Line:
 
     def _entry(self, turn: Turn) -> Entry:
         if self._ageing is not None and self._ageing.is_overdue(turn):
-            return OVERDUE, fifo_key(turn, self.order.head_start_s), turn.ticket, turn
+            return Entry(OVERDUE, fifo_key(turn, self.order.head_start_s), turn.ticket, turn)
         rank, key = self.order.rank(turn)
-        return rank, key, turn.ticket, turn
+        return Entry(rank, key, turn.ticket, turn)
 
     # coming and going
 
@@ -144,7 +144,7 @@ class Line:
                 first = entry
         if first is None:
             return None
-        turn = first[3]
+        turn = first.turn
         assert turn.lane is not None
         turn.lane.pop()
         turn.lane = None

@@ -8,6 +8,7 @@ way, because that is how a client's leaving is noticed. What a client may take, 
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 import struct
 from collections import deque
@@ -52,18 +53,30 @@ NOTHING, HEAD, BODY = 0, 1, 2
 """Of what part of a request only a beginning has come."""
 
 
+class Lane:
+    """What the connections of one server share."""
+
+    __slots__ = ("census", "handler", "largest_head", "limits", "wheel")
+
+    def __init__(self, handler: Handler, limits: ClientLimits) -> None:
+        self.handler = handler
+        self.limits = limits
+        self.largest_head = min(limits.max_head_bytes, LARGEST_TARGET)
+        """Bytes up to which nobody need look closely."""
+        self.wheel = Wheel(limits)
+        self.census = Census(limits.max_connections_per_client)
+
+
 class FastLaneProtocol(HttpToolsProtocol):
-    """One client connection."""
+    """One client connection. ``lane``: what all connections of a server share."""
 
-    handler: Handler
-    limits: ClientLimits
-    largest_head: int
-    """Bytes up to which nobody need look closely."""
-    wheel: Wheel
-    census: Census
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, lane: Lane, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.handler = lane.handler
+        self.limits = lane.limits
+        self.largest_head = lane.largest_head
+        self.wheel = lane.wheel
+        self.census = lane.census
         self.peer = b""
         self._active: Exchange | None = None
         self._reading = NOTHING
@@ -551,13 +564,6 @@ class FastLaneProtocol(HttpToolsProtocol):
 
 
 def fast_lane_protocol(handler: Handler, limits: ClientLimits | None = None) -> type[FastLaneProtocol]:
-    """Return the protocol class of one server, for ``uvicorn.Config(http=...)``."""
-    limits = limits or ClientLimits()
-    shared = {
-        "handler": handler,
-        "limits": limits,
-        "largest_head": min(limits.max_head_bytes, LARGEST_TARGET),
-        "wheel": Wheel(limits),
-        "census": Census(limits.max_connections_per_client),
-    }
-    return type("BoundFastLane", (FastLaneProtocol,), shared)
+    """Return what makes the connections of one server, for ``uvicorn.Config(http=...)``."""
+    lane = Lane(handler, limits or ClientLimits())
+    return cast("type[FastLaneProtocol]", functools.partial(FastLaneProtocol, lane))

@@ -32,10 +32,10 @@ class Fair(Order):
         return SharedLane(name, self.accounts)
 
     def place(self, entry: Entry) -> Place:
-        if entry[0] == OVERDUE:
+        if entry.rank == OVERDUE:
             return entry[:3]
-        tenant = self.accounts.of(entry[3])
-        return entry[0], self.accounts.served(tenant), tenant.number, entry[1], entry[2]
+        tenant = self.accounts.of(entry.turn)
+        return entry.rank, self.accounts.served(tenant), tenant.number, entry.key, entry.ticket
 
     def goes_before(self, entry: Entry, other: Entry) -> bool:
         return self.place(entry) < self.place(other)
@@ -73,10 +73,10 @@ class SharedLane(Lane):
         return len(self._overdue) + sum(len(lane) for lane in self._lanes.values())
 
     def push(self, entry: Entry) -> None:
-        if entry[0] == OVERDUE:
+        if entry.rank == OVERDUE:
             self._overdue.push(entry)
             return
-        tenant = self._accounts.of(entry[3])
+        tenant = self._accounts.of(entry.turn)
         lane = self._lanes.get(tenant)
         if lane is None:
             lane = self._lanes[tenant] = Lane((self.origin, self.avoid, self.cold))
@@ -107,10 +107,10 @@ class SharedLane(Lane):
             self._lanes[self._tenants[0][2]].pop()
 
     def bury(self, entry: Entry) -> None:
-        if entry[0] == OVERDUE:
+        if entry.rank == OVERDUE:
             self._overdue.bury(entry)
         else:
-            self._lanes[self._accounts.of(entry[3])].bury(entry)
+            self._lanes[self._accounts.of(entry.turn)].bury(entry)
 
     def turns(self) -> list[Turn]:
         return [turn for lane in (self._overdue, *self._lanes.values()) for turn in lane.turns()]

@@ -128,10 +128,17 @@ def test_what_sessions_share_counts_once():
     assert snapshot["footprint_tokens"] == pytest.approx(settled().law.snapshot()["footprint_tokens"], rel=0.01)
 
 
-def test_single_questions_are_never_held():
-    run = Load(returns=False).play(Run(make("meanfield"), START), 60)
-    # Nobody thinks between turns of such sessions, so the model is never needed; growth is by what fits.
-    assert run.window >= CAPACITY
+@pytest.mark.parametrize("active", [12, 200])
+def test_single_questions_are_never_held(active):
+    """Whether they say that they are done, or keep idle places until their leases end."""
+    run = Load(returns=False).play(Run(make("meanfield"), START), 120, active=active)
+    assert run.window == math.inf
+    assert "nobody is held" in run.verdicts[-1].reason
+
+
+def test_agents_at_their_first_tool_call_are_not_taken_for_single_questions():
+    run = Load(returns=False).play(Run(make("meanfield"), START), 40, active=20)
+    assert run.window <= CAPACITY
 
 
 def test_where_all_fit_nobody_is_held():

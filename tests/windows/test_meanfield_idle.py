@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from concur_proxy.windows.meanfield.idle import IdlePlaces
 
 
-def play(idle, turns_per_s, *, seconds=1000, step=1.0):
+def play(idle, turns_per_s, *, seconds=1000, step=1.0, came_back=True):
     places = IdlePlaces()
     due = 0.0
     for number in range(int(seconds / step)):
         due += turns_per_s * step
         while due >= 1.0:
-            places.turn()
+            places.turn(came_back=came_back)
             due -= 1.0
         places.update(idle, now=100.0 + number * step)
     return places
@@ -37,6 +37,21 @@ def test_with_few_turns_nothing_is_known():
 def test_the_old_is_forgotten():
     places = play(100, 1.0)
     for second in range(1000):
-        places.turn()
+        places.turn(came_back=True)
         places.update(5, now=2000.0 + second)
     assert places.seconds_per_turn() == pytest.approx(5, rel=0.1)
+
+
+def test_nobody_comes_back_where_sessions_end_with_their_turn():
+    assert play(0, 1.0, came_back=False).nobody_comes_back()
+    assert not play(0, 1.0).nobody_comes_back()
+
+
+def test_nobody_comes_back_where_places_stay_idle():
+    assert play(100, 1.0, came_back=False).nobody_comes_back()
+    assert not play(100, 1.0).nobody_comes_back()
+
+
+def test_it_takes_turns_and_time_to_tell():
+    assert not play(0, 1.0, came_back=False, seconds=20).nobody_comes_back()
+    assert not play(2, 1.0, came_back=False, seconds=100).nobody_comes_back()

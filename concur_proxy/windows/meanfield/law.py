@@ -12,7 +12,7 @@ sessions (the gate's shadow) are all learned as traffic passes.
 
 - Before enough is known the window is what fits the cache; on engines whose capacity nobody knows it moves by
   ``aimd``'s rules. A hit rate that ``aimd`` would cut for cuts it in both cases.
-- Where a full house would do as well, within ``WORTH``, nobody is held: single-turn traffic, ample memory.
+- Where a full house would do as well, within ``WORTH``, nobody is held, nor where nobody comes back for a second turn.
 - Sessions grow after they are let in, so each counts for what it will occupy ``GROWTH_TURNS`` turns later.
 """
 
@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from concur_proxy.model import Signals, TurnRecord
+from concur_proxy.model import Outcome, Signals, TurnRecord
 from concur_proxy.windows.aimd import Aimd
 from concur_proxy.windows.base import Unit, Verdict, WindowView
 from concur_proxy.windows.meanfield import state, words
@@ -32,7 +32,7 @@ from concur_proxy.windows.meanfield.idle import IdlePlaces
 from concur_proxy.windows.meanfield.model import Costs, Model, Point, Traffic, rate_of
 from concur_proxy.windows.meanfield.stretch import Stretches
 from concur_proxy.windows.meanfield.think import ThinkTimes
-from concur_proxy.windows.meanfield.turns import Turns
+from concur_proxy.windows.meanfield.turns import Turns, continues
 
 PERIOD_S = 1.0
 SLACK = 0.9
@@ -51,8 +51,6 @@ ENOUGH_THINKING = 10.0
 ENOUGH_BUSY_S = 10.0
 
 SMOOTHING_S = 5.0
-RETURNS_AT_ALL = 0.05
-"""Share of turns that continue a session below which there is no context to keep."""
 
 
 class Meanfield:
@@ -84,7 +82,8 @@ class Meanfield:
         self._cold.observe(record, now=now)
         self._turns.add(record, now=now)
         self._stretches.turn(record)
-        self._idle.turn()
+        if record.outcome is Outcome.COMPLETED:
+            self._idle.turn(came_back=continues(record))
         if record.think_s is not None:
             self._think.add(record.think_s)
 
@@ -95,6 +94,8 @@ class Meanfield:
         self._stretches.update(signals, view, self._costs, beside=beside, now=now)
         self._idle.update(max(0, view.active - view.running), now=now)
         capacity = view.cache_tokens or signals.capacity_tokens
+        if self._idle.nobody_comes_back():
+            return self._say(math.inf, words.NOTHING_RETURNS)
         if capacity is None or not self._knows_enough:
             return self._find_out(signals, view, capacity, now)
         if now < self._due_at:
@@ -103,7 +104,7 @@ class Meanfield:
         self._model = self._modelled(view, capacity)
         points = self._model.points()
         self._best = self._model.best(points)
-        return self._decide(self._model, points, self._best, view, now)
+        return self._decide(points, self._best, view, now)
 
     # before enough is known
 
@@ -156,10 +157,8 @@ class Meanfield:
         measured = self._idle.seconds_per_turn()
         return (self._think.mean_s or 0.0) if measured is None else measured
 
-    def _decide(self, model: Model, points: Sequence[Point], best: Point, view: WindowView, now: float) -> Verdict:
+    def _decide(self, points: Sequence[Point], best: Point, view: WindowView, now: float) -> Verdict:
         demand = view.active + view.held
-        if model.traffic.returns < RETURNS_AT_ALL:
-            return self._say(math.inf, words.NOTHING_RETURNS)
         context = self._mean_context(view)
         window = self._smooth(max(1.0, best.window) * context + view.shared_tokens, now)
         if best.window < demand and best.rate < (1.0 + WORTH) * rate_of(demand, points):

@@ -37,6 +37,11 @@ class Sums:
     """Of turns that did not wait: history found, and history."""
 
 
+def continues(record: TurnRecord) -> bool:
+    """Tell whether a turn was not its session's first."""
+    return record.think_s is not None or bool(record.expected_cached_tokens)
+
+
 class Turns:
     """Means of ``Sums``; ``rate`` is turns per second over about a minute."""
 
@@ -61,7 +66,7 @@ class Turns:
         sums.history += history
         sums.left += usage.prompt_tokens + usage.completion_tokens
         sums.read += usage.completion_tokens * (usage.prompt_tokens + usage.completion_tokens / 2)
-        if record.think_s is not None:
+        if continues(record):
             sums.again += 1
             sums.again_new += new
         elif usage.cached_tokens is not None:

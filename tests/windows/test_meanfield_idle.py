@@ -55,3 +55,11 @@ def test_nobody_comes_back_where_places_stay_idle():
 def test_it_takes_turns_and_time_to_tell():
     assert not play(0, 1.0, came_back=False, seconds=20).nobody_comes_back()
     assert not play(2, 1.0, came_back=False, seconds=100).nobody_comes_back()
+
+
+def test_turns_that_have_just_ended_say_nothing_yet():
+    places = play(0, 0.1, came_back=False)
+    for _ in range(40):
+        places.turn(came_back=False)
+    places.update(40, now=2000.0)
+    assert not places.nobody_comes_back()

@@ -17,13 +17,14 @@ FOR_EVER_S = 300.0
 class IdlePlaces:
     """Moving integrals of idle places, of finished turns and of those that had come back to a place."""
 
-    __slots__ = ("_at", "_back", "_idle_s", "_turns")
+    __slots__ = ("_at", "_back", "_idle", "_idle_s", "_turns")
 
     def __init__(self) -> None:
         self._at: float | None = None
         self._idle_s = 0.0
         self._turns = 0.0
         self._back = 0.0
+        self._idle = 0.0
 
     def turn(self, *, came_back: bool) -> None:
         """A turn has finished; ``came_back``: it was not its session's first."""
@@ -37,7 +38,7 @@ class IdlePlaces:
             self._idle_s = keep * self._idle_s + idle * (now - self._at)
             self._turns *= keep
             self._back *= keep
-        self._at = now
+        self._at, self._idle = now, idle
 
     def nobody_comes_back(self, least_turns: float = 30.0, most_returns: float = 0.05) -> bool:
         """Tell whether sessions end with their first turn: no place is idle, or places are and nobody takes them up.
@@ -46,7 +47,8 @@ class IdlePlaces:
         """
         if self._turns < least_turns or self._back > most_returns * self._turns:
             return False
-        return self._idle_s < NO_TIME_S * self._turns or self._idle_s > FOR_EVER_S * (self._back + 1.0)
+        at_once = self._idle < 1.0 and self._idle_s < NO_TIME_S * self._turns
+        return at_once or self._idle_s > FOR_EVER_S * (self._back + 1.0)
 
     def seconds_per_turn(self, least_turns: float = 10.0) -> float | None:
         """Return it; None where there were too few turns."""

@@ -51,6 +51,7 @@ ENOUGH_THINKING = 10.0
 ENOUGH_BUSY_S = 10.0
 
 SMOOTHING_S = 5.0
+AMPLE = 2.0
 
 
 class Meanfield:
@@ -95,7 +96,7 @@ class Meanfield:
         self._idle.update(max(0, view.active - view.running), now=now)
         capacity = view.cache_tokens or signals.capacity_tokens
         if self._idle.nobody_comes_back():
-            return self._say(math.inf, words.NOTHING_RETURNS)
+            return self._hold_nobody(view, words.NOTHING_RETURNS)
         if capacity is None or not self._knows_enough:
             return self._find_out(signals, view, capacity, now)
         if now < self._due_at:
@@ -162,8 +163,13 @@ class Meanfield:
         context = self._mean_context(view)
         window = self._smooth(max(1.0, best.window) * context + view.shared_tokens, now)
         if best.window < demand and best.rate < (1.0 + WORTH) * rate_of(demand, points):
-            return self._say(max(window, 2.0 * demand * context + view.shared_tokens), words.not_worth(demand))
+            return self._hold_nobody(view, words.not_worth(demand))
         return self._say(window, words.window(best, context, demand))
+
+    def _hold_nobody(self, view: WindowView, reason: str) -> Verdict:
+        """Let all in who are here, and as many again: what comes until the next update will hardly be more."""
+        sessions = AMPLE * max(view.active + view.held, FIRST_SESSIONS)
+        return self._say(sessions * self._mean_context(view) + view.shared_tokens, reason)
 
     def _say(self, window: float, reason: str) -> Verdict:
         self._reason = reason

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from concur_proxy import __version__
+from concur_proxy import __version__, build
 from concur_proxy.errors import ConcurError, ConfigError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _fail(message: str, *, status: int) -> None:
 
 def _version(value: bool) -> None:
     if value:
-        print(f"concur-proxy {__version__}")
+        print(f"concur-proxy {__version__} ({build()})")
         raise typer.Exit
 
 

@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from concur_proxy import __version__
+from concur_proxy import __version__, build
+from concur_proxy.core import gate
 from concur_proxy.sim.server import EngineOptions, EngineServer
 
 COMMANDS = ("serve", "check", "status", "engine", "demo", "bench")
@@ -37,7 +38,15 @@ def refused(*arguments: str, **environment: str) -> str:
 
 
 def test_version():
-    assert run("--version").stdout == f"concur-proxy {__version__}\n"
+    assert run("--version").stdout in {
+        f"concur-proxy {__version__} (compiled)\n",
+        f"concur-proxy {__version__} (pure Python)\n",
+    }
+
+
+def test_the_version_tells_what_serves():
+    loaded = "compiled" if gate.__file__.endswith(".so") else "pure Python"
+    assert build() == loaded
 
 
 def test_help_names_every_command():

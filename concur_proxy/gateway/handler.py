@@ -31,6 +31,10 @@ from concur_proxy.observe.turnlog import TurnLog
 logger = logging.getLogger(__name__)
 
 
+MAX_NAMESPACES = 4096
+"""Digests of API keys that are remembered: making one takes longer than all else that identification does."""
+
+
 @dataclass(frozen=True, slots=True)
 class HandlerSettings:
     """``namespace_key`` is secret and shared by the replicas of one proxy.
@@ -82,6 +86,7 @@ class Handler:
         self.origins = ResponseOrigins()
         self.background = BackgroundLeases(self._finish_background, limit_s=self.settings.background_lease_s)
         self.lineage = lineage_of(self.settings.lineage_bytes)
+        self._namespaces: dict[tuple[str | None, str | None], str] = {}
         self.turns: set[Turn] = set()
         self.shutting_down = False
 
@@ -95,9 +100,14 @@ class Handler:
 
     def namespace_of(self, headers: Mapping[str, str]) -> str:
         """Return the namespace of the sessions that a request's API key opens; ``headers`` by lower-case name."""
-        return sessions.namespace_of(
-            headers.get("authorization"), headers.get("x-api-key"), self.settings.namespace_key
-        )
+        credentials = headers.get("authorization"), headers.get("x-api-key")
+        known = self._namespaces.get(credentials)
+        if known is None:
+            if len(self._namespaces) >= MAX_NAMESPACES:
+                self._namespaces.clear()
+            known = sessions.namespace_of(*credentials, self.settings.namespace_key)
+            self._namespaces[credentials] = known
+        return known
 
     def begin(self, exchange: Exchange) -> None:
         """Serve a request that has been read."""

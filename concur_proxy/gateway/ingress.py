@@ -14,6 +14,8 @@ from concur_proxy.gateway.headers import Origin
 from concur_proxy.model import PoolId, TurnFacts
 
 MAX_REQUEST_ID = 128
+MAX_DIGESTED = 16 << 10
+"""Bytes of a body that its digest is made of: hashing a megabyte takes as long as reading its JSON."""
 
 _process = secrets.token_hex(8)
 _counter = itertools.count(secrets.randbits(32))
@@ -60,12 +62,17 @@ def turn_facts(
         choices=told.choices,
         read_timeout_s=_read_timeout(headers, beat_s) if "x-stainless-read-timeout" in headers else None,
         is_retry=is_retry(headers),
-        body_digest=hash(body),
+        body_digest=digest(body),
         prefix_key=told.prefix_key,
         tenant=tenant,
         urgency=hints.urgency(urgency, headers),
         deadline_s=deadline_s,
     )
+
+
+def digest(body: bytes) -> int:
+    """Return a number by which a retry is known: agents' turns differ in their length or at their end."""
+    return hash(body if len(body) <= MAX_DIGESTED else (len(body), body[-MAX_DIGESTED:]))
 
 
 def is_retry(headers: Mapping[str, str]) -> bool:

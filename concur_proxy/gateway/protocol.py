@@ -170,7 +170,7 @@ class FastLaneProtocol(HttpToolsProtocol):
     # the parser's side
 
     def on_message_begin(self) -> None:
-        latest = cast("Exchange | None", self.cycle)
+        latest: Any = self.cycle
         if self._deaf or (latest is not None and not latest.keep_alive):
             raise ConnectionError("nothing is read behind a request after which the connection closes")
         self.url = b""
@@ -325,7 +325,7 @@ class FastLaneProtocol(HttpToolsProtocol):
             self.flow.resume_reading()  # uvicorn stops it, and would not notice that the client leaves
 
     def _enqueue(self, exchange: Exchange) -> None:
-        latest = cast("Exchange | None", self.cycle)
+        latest: Any = self.cycle
         self.cycle = cast("Any", exchange)
         if latest is None or latest.response_complete:
             if not self.flow.write_paused:
@@ -442,7 +442,7 @@ class FastLaneProtocol(HttpToolsProtocol):
         if self._reading == HEAD or cycle is None:
             return self._began + wheel.head
         if self._reading == BODY:
-            is_next = self._active is None or self._active is cast("object", cycle)
+            is_next = self._active is None or cast("object", self._active) is cycle
             return self._body_due() if is_next else NEVER
         return self._since + wheel.idle if cycle.response_complete else NEVER
 

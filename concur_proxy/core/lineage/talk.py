@@ -138,7 +138,8 @@ def answer_in(message: dict[str, object]) -> Answer:
         return Answer(_first_call(message.get("tool_calls")), said(content))
     if isinstance(content, list):
         parts = [part for part in content if isinstance(part, dict)]
-        text = "".join(text for part in parts if isinstance(text := part.get("text"), str))
+        texts = [part.get("text") for part in parts]
+        text = "".join(each for each in texts if isinstance(each, str))
         return Answer(_first_call(message.get("tool_calls")) or _first_use(parts), said(text))
     return Answer(_first_call(message.get("tool_calls")) or text_digest(message.get("call_id")), 0)
 

@@ -6,7 +6,7 @@ Bodies that are not JSON objects have no facts: they are forwarded as they are a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,7 @@ def facts(body: bytes) -> BodyFacts:
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
         max_output_tokens=_count(get("max_completion_tokens") or get("max_tokens") or get("max_output_tokens")),
         choices=_count(get("n")) or 1,
-        media_bytes=media_bytes(body, fields),
+        media_bytes=media_bytes(fields),
         prefix_key=prefix_key(fields),
         previous_response_id=_text(get("previous_response_id")),
         background=get("background") is True,
@@ -108,24 +108,30 @@ def _count(value: object) -> int | None:
     return value if type(value) is int and 0 < value < 1 << 31 else None
 
 
-def media_bytes(body: bytes, fields: Mapping[str, Any]) -> int:
-    """Return how many bytes of the body are base64 media, which say nothing about tokens."""
-    if b"base64" not in body and b'"input_audio"' not in body:
-        return 0
-    return sum(_media_in(part) for part in _parts(fields))
+def media_bytes(fields: Mapping[str, Any]) -> int:
+    """Return how many bytes of a body are base64 media, which say nothing about tokens.
 
-
-def _parts(fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the content parts of all messages, also those inside tool results."""
+    Looked for where media may stand, not in the text: that would take longer than reading the JSON.
+    """
     items = fields.get("messages") or fields.get("input")
-    pending = list(items) if isinstance(items, list) else []
+    if not isinstance(items, list):
+        return 0
+    # almost all messages are plain text
+    return sum(_media_below(item) for item in items if isinstance(item, dict) and type(item.get("content")) is not str)
+
+
+def _media_below(item: dict[str, Any]) -> int:
+    """Count the media of a message and of all its parts, also those inside tool results."""
+    found = 0
+    pending: list[Any] = [item]
     while pending:
         part = pending.pop()
         if isinstance(part, dict):
-            yield part
+            found += _media_in(part)
             content = part.get("content")
             if isinstance(content, list):
                 pending.extend(content)
+    return found
 
 
 def _media_in(part: Mapping[str, Any]) -> int:

@@ -80,20 +80,26 @@ class AccessLog:
 
 
 def _text_line(turn: TurnLog, now: float) -> str:
-    line = f"{_stamp(now)} INFO access: {turn.method or '-'} {_one_line(turn.path) or '-'} {turn.status} {turn.outcome}"
+    method, path = turn.method or "-", _one_line(turn.path) or "-"
+    words = [_stamp(now), "INFO access:", method, path, str(turn.status), turn.outcome]
     if turn.session is not None:
-        line += f" session={turn.rule}:{_one_word(turn.session.id)}"
+        words.append(f"session={turn.rule}:{_one_word(turn.session.id)}")
     if turn.backend is not None:
-        line += f" backend={turn.backend}"
+        words.append("backend=" + turn.backend)
     if turn.queued_s is not None:
-        line += f" queued={turn.queued_s * 1000:.0f}ms"
+        words.append("queued=" + _whole_ms(turn.queued_s))
     if turn.first_token_s is not None:
-        line += f" first_token={turn.first_token_s * 1000:.0f}ms"
-    line += f" total={turn.total_s * 1000:.0f}ms"
+        words.append("first_token=" + _whole_ms(turn.first_token_s))
+    words.append("total=" + _whole_ms(turn.total_s))
     if (usage := turn.usage) is not None:
-        cached = "?" if usage.cached_tokens is None else usage.cached_tokens
-        line += f" prompt={usage.prompt_tokens} cached={cached} completion={usage.completion_tokens}"
-    return f"{line} id={_one_word(turn.request_id, length=64)}\n"
+        cached = "?" if usage.cached_tokens is None else str(usage.cached_tokens)
+        words.append(f"prompt={usage.prompt_tokens} cached={cached} completion={usage.completion_tokens}")
+    words.append(f"id={_one_word(turn.request_id, length=64)}\n")
+    return " ".join(words)
+
+
+def _whole_ms(seconds: float) -> str:
+    return str(int(seconds * 1000 + 0.5)) + "ms"
 
 
 def _json_line(turn: TurnLog, now: float) -> str:

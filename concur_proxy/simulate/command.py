@@ -18,11 +18,13 @@ from concur_proxy.sim.arms import arm
 from concur_proxy.sim.scenario import Scenario
 from concur_proxy.simulate.api import check_gate
 from concur_proxy.simulate.files import load_recordings, load_scenario, scenario_names
-from concur_proxy.simulate.plots import draw
+from concur_proxy.simulate.plots import check_plot, draw
 from concur_proxy.simulate.runs import Run, play_all
 from concur_proxy.simulate.summary import Summary, best, geometric_mean
 from concur_proxy.simulate.sweep import windows
 from concur_proxy.simulate.tables import heading, results_tables, scenarios_table, sweep_line
+
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,13 @@ def simulate(options: SimulateOptions, console: Console) -> int:
     ]
     for run in runs:
         check_gate({**run.scenario.gate, **run.gate, **arm(run.arm).gate})
-    results = iter(_play(runs, options))
+    if options.plot is not None:
+        check_plot(options.plot)
+    try:
+        results = iter(_play(runs, options))
+    except KeyboardInterrupt:
+        console.print("interrupted")
+        return INTERRUPTED
     found = {
         scenario.name: [Summary(name, [next(results) for _ in range(options.seeds)]) for name in arms[scenario.name]]
         for scenario in scenarios

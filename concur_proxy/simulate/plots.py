@@ -19,6 +19,15 @@ SMOOTH_S = 30.0
 WIDTH, ROW = 11.0, 2.1
 
 
+def check_plot(path: Path) -> None:
+    """Find out before anything is played whether a picture can be written there. ConfigError where it cannot."""
+    known = _figure(1.0, 1.0).canvas.get_supported_filetypes()
+    if path.suffix.removeprefix(".") not in known:
+        raise ConfigError(f"--plot {path}: must end in one of {', '.join('.' + each for each in sorted(known))}")
+    if not path.parent.is_dir():
+        raise ConfigError(f"--plot {path}: there is no folder {path.parent}")
+
+
 def draw(path: Path, scenario: Scenario, rows: Sequence[Summary], swept: Sequence[Summary]) -> None:
     """Write one picture. ConfigError where matplotlib is missing, or the file cannot be written."""
     panels = [panel for panel in PANELS if any(panel[1](series)[0] for row in rows for series in row.results[0].series)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -66,6 +67,7 @@ def _watch(futures: Sequence[Future[Result]], shares: SynchronizedArray[float], 
 def _begin(shares: SynchronizedArray[float]) -> None:
     global _shares  # noqa: PLW0603
     _shares = shares
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends workers without a word; the parent has one
 
 
 def _play_in_worker(index: int, run: Run) -> Result:

@@ -1,5 +1,9 @@
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -21,6 +25,22 @@ agents:
     turns: 5
     first_prompt: 1500
     think_s: {exponential: 1}
+"""
+
+
+START = """
+import sys, time
+from concur_proxy.simulate import command, runs
+watch = runs._watch
+def watched(futures, shares, on_share):
+    while not all(shares):
+        time.sleep(0.01)
+    print("runs", file=sys.stderr, flush=True)
+    watch(futures, shares, on_share)
+runs._watch = watched
+from rich.console import Console
+options = command.SimulateOptions(scenarios=[sys.argv[1]], laws=["unlimited", "fixed:3"], jobs=2)
+sys.exit(command.simulate(options, Console()))
 """
 
 
@@ -100,6 +120,26 @@ def test_a_plot_is_drawn(small, tmp_path):
     assert status == 0
     assert str(path) in text.replace("\n", "")
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("name", "said"), [("out.poem", "must end in one of"), ("nowhere/out.png", "no folder")])
+def test_a_plot_that_cannot_be_written_is_refused_before_anything_runs(small, tmp_path, name, said):
+    pytest.importorskip("matplotlib")
+    with pytest.raises(ConfigError, match=said):
+        run(small, laws=["unlimited"], plot=tmp_path / name)
+
+
+def test_an_interruption_ends_all_runs_with_one_word(tmp_path):
+    path = tmp_path / "long.yaml"
+    path.write_text(SMALL.replace("sessions: 12", "sessions: 5000\n    arrivals: {rate_per_s: 0.05}"))
+    command = [sys.executable, "-c", START, str(path)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as one:
+        assert one.stderr.readline() == "runs\n"
+        os.killpg(one.pid, signal.SIGINT)
+        out, err = one.communicate(timeout=60)
+    assert (one.returncode, out.strip(), err.strip()) == (130, "interrupted", "")
 
 
 def test_a_run_that_is_given_up_is_said(small, tmp_path):

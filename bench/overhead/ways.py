@@ -52,7 +52,7 @@ def all_ways(*, law: str, cache: Path) -> tuple[Way, ...]:
         Way(RELAY, "", "bench/overhead/relay.py: asyncio protocols on uvloop, no function", _relay),
         Way(
             OURS,
-            concur_proxy.__version__,
+            f"{concur_proxy.__version__} ({concur_proxy.build()})",
             f"law `{law}`, sessions, gate, accounting, metrics, access log on; window_min 256, so that nothing is held",
             _ours(law),
         ),

@@ -10,7 +10,7 @@ sizes, a huge one then takes the room of many small ones. Nothing is to be set: 
 long agents think (``think``), what a step of the engine costs (``costs``) and how much of the cache is there for our
 sessions (the gate's shadow) are all learned as traffic passes.
 
-- Before enough is known the window is what fits the cache; on engines whose capacity nobody knows it moves by
+- Before enough is known the window is a part of the cache; on engines whose capacity nobody knows it moves by
   ``aimd``'s rules. A hit rate that ``aimd`` would cut for cuts it in both cases.
 - Where a full house would do as well, within ``WORTH``, nobody is held, nor where nobody comes back for a second turn.
 - Sessions grow after they are let in, so each counts for what it will occupy ``GROWTH_TURNS`` turns later.
@@ -38,6 +38,8 @@ PERIOD_S = 1.0
 SLACK = 0.9
 """Updates come a little before a full period has passed."""
 
+FIRST_SHARE = 0.25
+"""Of the cache, before enough is known: sessions are young then, and will grow."""
 FIRST_SESSIONS = 16.0
 TYPICAL_TOKENS = 8000.0
 """Of a session, where none has been seen."""
@@ -76,8 +78,10 @@ class Meanfield:
         self._now = -math.inf
 
     def start(self, *, capacity_tokens: float | None, typical_footprint_tokens: float | None) -> float:
-        """Return the capacity, or room for some sessions where nobody knows it."""
-        return max(1.0, capacity_tokens or FIRST_SESSIONS * (typical_footprint_tokens or TYPICAL_TOKENS))
+        """Return a part of the capacity, or room for some sessions where nobody knows it."""
+        if capacity_tokens:
+            return max(1.0, FIRST_SHARE * capacity_tokens)
+        return max(1.0, FIRST_SESSIONS * (typical_footprint_tokens or TYPICAL_TOKENS))
 
     def observe(self, record: TurnRecord, *, now: float) -> None:
         self._cold.observe(record, now=now)
@@ -120,7 +124,8 @@ class Meanfield:
         sessions = view.window / typical
         verdict = self._cold.update(signals, replace(view, window=sessions), now=now)
         if capacity is not None and verdict.window >= sessions:
-            return Verdict(capacity, words.warm_start(capacity))
+            start = self.start(capacity_tokens=capacity, typical_footprint_tokens=None)
+            return Verdict(start, words.warm_start(start, capacity))
         window = view.window if verdict.window == sessions else verdict.window * typical
         return Verdict(window, words.cold(verdict.reason))
 

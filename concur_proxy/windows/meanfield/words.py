@@ -11,8 +11,8 @@ def cold(reason: str) -> str:
     return f"too little is known for a model yet; {reason}"
 
 
-def warm_start(capacity: float) -> str:
-    return f"too little is known for a model yet: what fits a cache of {capacity:.0f} tokens may be active"
+def warm_start(start: float, capacity: float) -> str:
+    return f"too little is known for a model yet: sessions start on {start:.0f} of {capacity:.0f} tokens of cache"
 
 
 def not_worth(demand: float) -> str:

@@ -261,6 +261,7 @@ def test_a_stream_of_new_tenants_does_not_starve_one_with_many_turns():
     assert max(waits("fair", arrivals, 1.0)) <= 3.0 * 5.0 + 5.0
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("order", [Order, Fair])
 def test_ageing_is_what_saves_them(monkeypatch, order):
     monkeypatch.setattr(order, "patience", 1e9)

@@ -8,6 +8,8 @@ from concur_proxy.core.order.tenants import REMEMBERED, Accounts
 from concur_proxy.model import Usage
 from tests.core.stand import Stand
 
+pytestmark = pytest.mark.sources
+
 
 class Waiter:
     """The parts of a turn that ageing and accounts look at."""

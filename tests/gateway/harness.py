@@ -131,7 +131,7 @@ class Engine:
             self._server = await asyncio.start_unix_server(self._serve, self._path)
             self.url = f"unix:{self._path}"
         else:
-            self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=self._ssl)
+            self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=self._ssl, backlog=4096)
             self.port = self._server.sockets[0].getsockname()[1]
             name = f"[{self._host}]" if ":" in self._host else self._host
             self.url = f"{'https' if self._ssl else 'http'}://{name}:{self.port}"

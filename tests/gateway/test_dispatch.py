@@ -139,6 +139,7 @@ def test_the_clock_refuses_who_waits_too_long(loop):
     dispatching(test, max_wait_s=0.05, loop=loop)
 
 
+@pytest.mark.sources
 def test_an_earlier_deadline_is_kept_beside_a_later_one():
     class Timed(Gate):
         deadline, ticks = None, 0
@@ -296,6 +297,7 @@ def test_a_waiter_that_fails_does_not_keep_the_news_from_others(caplog):
     dispatching(test)
 
 
+@pytest.mark.sources
 def test_a_deadline_in_the_past_does_not_spin():
     class Stuck(Gate):
         ticks = 0

@@ -374,6 +374,7 @@ class Exchange:
         self.written.append(data)
 
 
+@pytest.mark.sources
 def test_signs_do_not_pile_up_before_a_client_that_does_not_read():
     exchange = Exchange()
     stream = HeldStream(exchange, Rounds(1), [], Shape.OPENAI)

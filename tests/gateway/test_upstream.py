@@ -109,6 +109,7 @@ def test_a_reused_connection_that_dies_under_a_request_is_retried_once(loop):
     with_pool(test, dies_when_used_again, loop)
 
 
+@pytest.mark.sources
 def test_an_engine_that_closes_as_soon_as_it_has_accepted():
     async def test(pool, engine):
         async def connect_too_late():

@@ -13,6 +13,7 @@ from tests.gateway.test_upstream import GET, Sink, silent
 LIMIT = 64 << 10
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_pool_closed_while_a_connection_is_being_made_keeps_no_ghost(at_once, loop):
     """uvloop does not tell of a transport that it closes because its dial was cancelled; a ghost would hold a slot."""

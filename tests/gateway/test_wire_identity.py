@@ -410,6 +410,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("name", BROKEN)
 def test_the_law_notices_a_broken_relay(name, monkeypatch):
     place, attribute, broken = BROKEN[name]

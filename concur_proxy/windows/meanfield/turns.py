@@ -10,7 +10,6 @@ from concur_proxy.model import Outcome, TurnRecord
 MEMORY_TURNS = 300.0
 """A turn counts for 1/e after so many more."""
 RATE_MEMORY_S = 60.0
-ENOUGH_TURNS = 30.0
 
 
 @dataclass(slots=True)

@@ -19,6 +19,9 @@ MAX_VALUE = 8 << 10
 OVERLAP = 192
 """Bytes of a piece that are looked at again together with the next: more than any key and short value needs."""
 
+BEGINNING = 16 << 10
+"""Bytes within which the Responses API has told its id; looking on would cost every piece of every other stream."""
+
 _KEY = b'"usage"'
 _VALUE = re.compile(rb"\s{0,16}:\s{0,16}")
 _REASON = re.compile(rb'_reason"\s*:\s*"([^"\\]{0,48})"')
@@ -46,10 +49,12 @@ class BodyScanner:
     """``streamed``: the text is a stream of events, whose usage may come in parts (Anthropic's does)."""
 
     __slots__ = (
+        "_begins",
         "_called",
         "_carry",
         "_cut_short",
         "_finish",
+        "_looked_at",
         "_stop",
         "_streamed",
         "_told",
@@ -65,6 +70,8 @@ class BodyScanner:
         self._stop: FinishReason | None = None
         self._called = False
         self._cut_short = False
+        self._begins = True
+        self._looked_at = 0
         self.response_id: str | None = None
         """Id in the Responses API."""
         self.saw_token = False
@@ -88,18 +95,25 @@ class BodyScanner:
             data = self._carry + data
         # Within an event there is no end of a line, so what ends with one ends no key or value in the middle.
         self._carry = b"" if self._streamed and data.endswith(b"\n") else data[-OVERLAP:]
-        if b'_reason"' in data:
+        if data.count(b'_reason"') > data.count(b'_reason":null'):
             self._find_reason(data)
-        if not self._called and (b'"tool_calls"' in data or b'"function_call"' in data):
+        if not self._called and b"_call" in data:
             self._called = _CALLED.search(data) is not None
-        if self.response_id is None and b'"resp_' in data and (found := _RESPONSE_ID.search(data)):
-            self.response_id = found[1].decode()
+        if self._begins:
+            self._find_response_id(data)
         if self.response_id is not None and b'"incomplete_details"' in data:
             self._cut_short = self._cut_short or _CUT_SHORT.search(data) is not None
         if self._streamed and not self.saw_token:
             self.saw_token = _TOKEN.search(data) is not None
         if _KEY in data:
             self._find_usage(data)
+
+    def _find_response_id(self, data: bytes) -> None:
+        """Look for the id while what has come is the beginning, where it stands."""
+        if b'"resp_' in data and (found := _RESPONSE_ID.search(data)):
+            self.response_id = found[1].decode()
+        self._looked_at += len(data)
+        self._begins = self.response_id is None and self._looked_at < BEGINNING
 
     def _find_reason(self, data: bytes) -> None:
         for found in _REASON.finditer(data):

@@ -209,7 +209,7 @@ def request_lines(headers: HeaderList, known: dict[str, str], origin: Origin, *,
     chain = _chain(headers, origin) if "x-forwarded-for" in known else origin.peer
     scheme = hop.get(b"x-forwarded-proto", origin.scheme)
     host = hop.get(b"x-forwarded-host") or hop.get(b"host", b"")
-    parts.append(b"x-forwarded-for: %b\r\nx-forwarded-proto: %b\r\nx-forwarded-host: %b\r\n" % (chain, scheme, host))
+    parts += (b"x-forwarded-for: ", chain, b"\r\nx-forwarded-proto: ", scheme, b"\r\nx-forwarded-host: ", host, b"\r\n")
     if "x-request-id" not in known:
         parts += (b"x-request-id: ", origin.request_id, b"\r\n")
     if origin.traceparent:

@@ -18,7 +18,7 @@ MAX_DIGESTED = 16 << 10
 """Bytes of a body that its digest is made of: hashing a megabyte takes as long as reading its JSON."""
 
 _process = secrets.token_hex(8)
-_counter = itertools.count(secrets.randbits(32))
+_counter = itertools.count(10**15 + secrets.randbits(32))  # sixteen digits from the first on
 
 
 def body_facts(body: bytes, headers: Mapping[str, str]) -> BodyFacts:
@@ -34,7 +34,7 @@ def origin(headers: Mapping[str, str], peer: bytes, scheme: bytes) -> Origin:
     """Return where a request comes from, with an id made where it brings none."""
     told = headers.get("x-request-id")
     usable = told and len(told) <= MAX_REQUEST_ID and told.isascii() and told.isprintable()
-    request_id = told if told and usable else f"{_process}{next(_counter):016x}"
+    request_id = told if told and usable else _process + str(next(_counter))
     return Origin(peer, scheme, request_id.encode())
 
 

@@ -285,11 +285,11 @@ class Turn:
         self._handler.dispatcher.requeue(lease, self._ticket, self, not_before=not_before, avoid=self._lost)
 
     def extra_lines(self, head: ResponseHead) -> list[bytes]:
-        return [
-            b"%b: %b\r\n" % header
-            for header in self._own_headers()
-            if header[0] is not REQUEST_ID or REQUEST_ID not in head.values
-        ]
+        parts: list[bytes] = []
+        for name, value in self._own_headers():
+            if name is not REQUEST_ID or REQUEST_ID not in head.values:
+                parts += (name, b": ", value, b"\r\n")
+        return parts
 
     def reader_for(self, head: ResponseHead) -> UsageReader | None:
         """Read the usage of turns; what is compressed or an error passes unread."""

@@ -57,6 +57,7 @@ class UpstreamPool:
 
     def __init__(self, url: str, settings: UpstreamSettings, *, ssl_context: ssl.SSLContext | None = None) -> None:
         self.address = address.parse(url)
+        self._host_line = b" HTTP/1.1\r\nhost: " + self.address.authority + b"\r\n"
         self.settings = settings
         self._ssl = (ssl_context or ssl.create_default_context()) if self.address.tls else None
         self._idle: deque[UpstreamConnection] = deque()
@@ -92,9 +93,8 @@ class UpstreamPool:
 
     def request_head(self, method: bytes, target: bytes, lines: list[bytes], length: int | None) -> bytes:
         """Return a request's head for this backend: its prefix before the target, its name as Host."""
-        start = b"%b %b%b HTTP/1.1\r\nhost: %b\r\n" % (method, self.address.prefix, target, self.address.authority)
         end = b"\r\n" if length is None else b"content-length: %d\r\n\r\n" % length
-        return b"".join((start, *lines, end))
+        return b"".join((method, b" ", self.address.prefix, target, self._host_line, *lines, end))
 
     def close(self) -> None:
         """Close every connection; running and waiting calls end with a failure."""

@@ -119,13 +119,16 @@ def test_a_connection_that_had_to_wait_serves_the_next_call(loop):
                 await client.reader.read(4096)
                 await asyncio.sleep(0)
             await until(lambda: len(paused) == 2)
-            assert paused[0]
             assert (await proxy.ask()).body == b"small"
             assert engine.connections == 1
             client.leave()
 
-    engine, paused = None, []
-    run(main(), loop)
+    for _ in range(20):  # whether the client lags behind at the very end is up to the kernel's buffers
+        engine, paused = None, []
+        run(main(), loop)
+        if paused[0]:
+            return
+    raise AssertionError("the end of an answer never came while its client lagged behind")
 
 
 def test_silence_counts_only_while_we_listen(loop):

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # behind what is installed, which may be compiled
 
 from bench.overhead import nginx
 from bench.overhead.ways import CACHE, installed_version

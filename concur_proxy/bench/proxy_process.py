@@ -59,6 +59,7 @@ class ProxyProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**_environment(), **(env or {})},
+                cwd=self._folder.name,  # what is installed is served, not sources that happen to lie here
                 start_new_session=True,  # Ctrl-C is for us: we end it when we are ready to
             )
         try:

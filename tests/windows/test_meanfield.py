@@ -114,7 +114,7 @@ def test_agents_that_think_for_long_make_a_larger_window_at_a_lower_hit_rate():
 
 def test_before_anything_is_known_it_is_a_part_of_the_cache():
     run = Run(make("meanfield"), CAPACITY / 8)
-    assert run.step(seen={"cache_tokens": CAPACITY}, capacity_tokens=CAPACITY).window == CAPACITY / 4
+    assert run.step(seen={"cache_tokens": CAPACITY}, capacity_tokens=CAPACITY).window == CAPACITY / 2
     assert "too little is known" in run.verdicts[-1].reason
 
 

@@ -38,8 +38,8 @@ PERIOD_S = 1.0
 SLACK = 0.9
 """Updates come a little before a full period has passed."""
 
-FIRST_SHARE = 0.25
-"""Of the cache, before enough is known: sessions are young then, and will grow."""
+FIRST_SHARE = 0.5
+"""Of the cache, before enough is known: sessions are young then, and will grow. Less makes short runs start slowly."""
 FIRST_SESSIONS = 16.0
 TYPICAL_TOKENS = 8000.0
 """Of a session, where none has been seen."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from tests.clients.served import Served
 
 USAGE = {"input_tokens": 3, "output_tokens": 2}
 MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "model": "canned", "content": []}
@@ -28,21 +29,6 @@ RESPONSES: list[dict[str, Any]] = [
 CHAT = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "canned"}
 CHUNK = {**CHAT, "choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": None}]}
 REFUSAL = {"type": "error", "error": {"type": "invalid_request_error", "message": "max_tokens: must be positive"}}
-
-
-class CannedEngine:
-    def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 class _Answers(BaseHTTPRequestHandler):
@@ -82,3 +68,7 @@ class _Answers(BaseHTTPRequestHandler):
         for event in events:
             name = f"event: {event['type']}\n" if named else ""
             self.wfile.write(f"{name}data: {json.dumps(event)}\n\n".encode())
+
+
+class CannedEngine(Served):
+    handler = _Answers

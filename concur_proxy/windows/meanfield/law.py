@@ -33,11 +33,9 @@ from concur_proxy.windows.meanfield.model import Costs, Model, Point, Traffic, r
 from concur_proxy.windows.meanfield.stretch import Stretches
 from concur_proxy.windows.meanfield.think import ThinkTimes
 from concur_proxy.windows.meanfield.turns import Turns, continues
+from concur_proxy.windows.pace import SLACK
 
 PERIOD_S = 1.0
-SLACK = 0.9
-"""Updates come a little before a full period has passed."""
-
 FIRST_SHARE = 0.5
 """Of the cache, before enough is known: sessions are young then, and will grow. Less makes short runs start slowly."""
 FIRST_SESSIONS = 16.0

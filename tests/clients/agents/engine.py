@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 import uuid
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from tests.clients.served import Served
 
 CALLS = 5
 """Tool results after the last user message at which the model is done."""
 USAGE = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
-
-
-class ToolEngine:
-    def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Model)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 class _Model(BaseHTTPRequestHandler):
@@ -119,3 +105,7 @@ def answer_to(messages: list[dict[str, Any]]) -> dict[str, Any]:
     function = {"name": "look", "arguments": json.dumps({"page": results})}
     call = {"index": 0, "id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function}
     return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+class ToolEngine(Served):
+    handler = _Model

@@ -406,7 +406,7 @@ class Gate:
         state = self._pools.backend(backend)
         return pictures.window_view(state, held=self._pools.held(state.pool), now=now)
 
-    def snapshot(self, *, now: float) -> GateSnapshot:  # noqa: ARG002
+    def snapshot(self, *, now: float) -> GateSnapshot:
         """Return the books."""
         counts = self._counts
         backends = {
@@ -429,6 +429,8 @@ class Gate:
             leases_expired=counts.leases_expired,
             sessions=len(self._intake.sessions),
             backends=backends,
+            held_paused=len(self._waiting.paused),
+            longest_wait_s=self._waiting.longest_wait_s(now),
         )
 
     def sessions(self, *, now: float, limit: int = 1000) -> list[SessionView]:

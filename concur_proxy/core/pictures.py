@@ -48,6 +48,7 @@ def backend_snapshot(backend: Backend, *, held: int) -> BackendSnapshot:
         capacity_tokens=backend.shadow.capacity,
         cached_tokens=backend.hits_seen,
         expected_cached_tokens=backend.hits_expected,
+        cache_tokens=backend.shadow.limit,
     )
 
 

@@ -49,6 +49,8 @@ class BackendSnapshot:
     """Cached prompt tokens that responses told, since the start."""
     expected_cached_tokens: int
     """What an undisturbed cache would have given for the same turns."""
+    cache_tokens: float | None = None
+    """KV cache that seems to be there for our sessions; None where nobody knows the capacity."""
 
     @property
     def evicted_tokens(self) -> int:
@@ -76,6 +78,10 @@ class GateSnapshot:
     leases_expired: int
     sessions: int
     backends: Mapping[BackendId, BackendSnapshot]
+    held_paused: int = 0
+    """Held turns whose sessions have run before."""
+    longest_wait_s: float | None = None
+    """Time that the turn which stands in line longest has waited; None where none waits."""
 
 
 @dataclass(frozen=True, slots=True)

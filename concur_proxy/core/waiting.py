@@ -23,7 +23,7 @@ LOOK_AHEAD = 8
 class Waiting:
     """All held turns, by ticket; those that may run now stand in the line of their pool, too."""
 
-    __slots__ = ("_admission", "_counts", "_intake", "_places", "_pools", "_timers", "turns")
+    __slots__ = ("_admission", "_counts", "_intake", "_places", "_pools", "_timers", "paused", "turns")
 
     def __init__(
         self,
@@ -41,16 +41,25 @@ class Waiting:
         self._counts = counts
         self._timers = timers
         self.turns: dict[int, Turn] = {}
+        self.paused: set[int] = set()
+        """Tickets of those whose sessions had run before."""
 
     @property
     def is_full(self) -> bool:
         return len(self.turns) >= self._places.policy.max_held
+
+    def longest_wait_s(self, now: float) -> float | None:
+        """Return how long the turn that was held first has stood in line; None where nobody waits."""
+        first = next(iter(self.turns.values()), None)
+        return None if first is None else now - first.arrived_at
 
     # coming and going
 
     def hold(self, turn: Turn, pool: Pool, now: float) -> None:
         """Let a turn wait until it may go, or for as long as it may wait."""
         self.turns[turn.ticket] = turn.session.held[turn.ticket] = turn
+        if turn.session.was_active:
+            self.paused.add(turn.ticket)
         for donor in turn.donors:
             if donor.heirs is None:
                 donor.heirs = {}
@@ -63,6 +72,7 @@ class Waiting:
     def release(self, turn: Turn) -> None:
         """The turn waits no more."""
         del self.turns[turn.ticket], turn.session.held[turn.ticket]
+        self.paused.discard(turn.ticket)
         for donor in turn.donors:
             if donor.heirs is not None:
                 donor.heirs.pop(turn.ticket, None)

@@ -112,6 +112,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.call = call
         call.connection = self
         self.uses += 1
+        self._pool.sent_bytes += len(call.head) + len(call.body)
         self._watch(self._pool.settings.first_byte_timeout_s)
         if len(call.body) < 1 << 16:
             self.transport.write(call.head + call.body)
@@ -152,6 +153,7 @@ class UpstreamConnection(asyncio.Protocol):
         if call is None:
             self.transport.abort()
             return
+        self._pool.received_bytes += len(data)
         if self.head is not None:
             if self._timer is not None:
                 self._last_read = self._pool.loop.time()

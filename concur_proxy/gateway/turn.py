@@ -475,10 +475,17 @@ class Turn:
             queued_s=queued,
             first_token_s=None if first_token_at is None else first_token_at - self._arrived_at,
             usage=spent,
+            model=self._told.model,
+            tenant=self._tenant,
+            cold=self._urgency(lease) < 0,
+            traceparent=self._origin.traceparent.decode() or exchange.lowered.get("traceparent", ""),
         )
         handler.on_turn(told)
         if self._trace is not None:
             self._trace.ended(now, told)
+
+    def _urgency(self, lease: Lease | None) -> int:
+        return lease.turn.urgency if lease is not None else hints.urgency(self._told.hints[0], self._exchange.lowered)
 
     def _session(self) -> SessionKey | None:
         return self._lease.session if self._lease is not None else self._identity.session

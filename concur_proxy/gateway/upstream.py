@@ -67,6 +67,9 @@ class UpstreamPool:
         self._reaper: asyncio.TimerHandle | None = None
         self.retries = 0
         """Calls sent again because a kept connection had died."""
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        """Heads and framing included."""
         self.loop: asyncio.AbstractEventLoop
 
     def send(self, head: bytes, body: bytes, sink: Sink, *, head_only: bool = False) -> UpstreamCall:

@@ -39,6 +39,14 @@ class TurnLog:
     first_token_s: Final[float | None]
     """From arrival to the first byte of generated text."""
     usage: Final[Usage | None]
+    model: Final[str | None]
+    """What the client asked for, known or not."""
+    tenant: Final[str]
+    """Whose share it took: a digest of the API key, or who a header names."""
+    cold: Final[bool]
+    """Batch work, by the urgency that its client asked for."""
+    traceparent: Final[str]
+    """W3C trace context that the engine was told, as far as one is known; may be anything that a client sent."""
 
     def __init__(
         self,
@@ -57,6 +65,10 @@ class TurnLog:
         queued_s: float | None = None,
         first_token_s: float | None = None,
         usage: Usage | None = None,
+        model: str | None = None,
+        tenant: str = "",
+        cold: bool = False,
+        traceparent: str = "",
     ) -> None:
         self.request_id = request_id
         self.method = method
@@ -72,3 +84,7 @@ class TurnLog:
         self.queued_s = queued_s
         self.first_token_s = first_token_s
         self.usage = usage
+        self.model = model
+        self.tenant = tenant
+        self.cold = cold
+        self.traceparent = traceparent

@@ -19,6 +19,7 @@ LAYERS = {
     "core": 1,
     "windows": 1,
     "engines": 1,
+    "history": 1,
     "config": 2,
     "sim": 2,
     "gateway": 3,
@@ -42,7 +43,7 @@ SIDEWAYS = {
 }
 """Imports within a layer, importer first. No two packages import each other."""
 
-PURE = {"core", "windows", "engines"}
+PURE = {"core", "windows", "engines", "history"}
 """These import nothing but the standard library and what is below them."""
 
 IMPURE_MODULES = {

@@ -84,6 +84,38 @@ class SessionNotFoundError(RequestError):
     code = "session_not_found"
 
 
+class NotAuthenticatedError(RequestError):
+    """A request without a key that is taken here; which key was wrong, and how, is nobody's business."""
+
+    status = 401
+    code = "invalid_api_key"
+    type = "authentication_error"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This needs an API key that is known here and has not expired: Authorization: Bearer KEY, or x-api-key: KEY."
+        )
+
+
+CHALLENGE = (b"www-authenticate", b'Bearer realm="concur-proxy"')
+"""The header that goes with it."""
+
+
+class ModelForbiddenError(RequestError):
+    """The caller is known, and this model is not among those that it may use."""
+
+    status = 403
+    code = "model_not_allowed"
+    type = "permission_error"
+
+
+class ResponseNotFoundError(RequestError):
+    """A stored response that is not there, or is somebody else's."""
+
+    status = 404
+    code = "response_not_found"
+
+
 class NotAuthorizedError(RequestError):
     status = 401
     code = "invalid_admin_token"
@@ -99,6 +131,34 @@ class ForbiddenError(RequestError):
 class UnsupportedError(RequestError):
     status = 501
     code = "not_supported"
+
+
+class BatchOffError(RequestError):
+    """The Batch API is not configured."""
+
+    status = 404
+    code = "batch_off"
+
+
+class FileNotStoredError(RequestError):
+    """No file of this name belongs to the caller's API key."""
+
+    status = 404
+    code = "file_not_found"
+
+
+class BatchNotFoundError(RequestError):
+    """No batch of this name belongs to the caller's API key."""
+
+    status = 404
+    code = "batch_not_found"
+
+
+class StoreUnavailableError(ConcurError):
+    """Batches and their files cannot be read or written now."""
+
+    status = 503
+    code = "store_unavailable"
 
 
 class TurnRefusedError(ConcurError):

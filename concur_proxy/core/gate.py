@@ -36,7 +36,7 @@ import math
 from collections.abc import Sequence
 from itertools import islice
 
-from concur_proxy.core import pictures, placement
+from concur_proxy.core import listing, pictures, placement
 from concur_proxy.core.admission import Admission
 from concur_proxy.core.backend import Backend
 from concur_proxy.core.intake import Intake
@@ -44,7 +44,7 @@ from concur_proxy.core.ledger import Ledger
 from concur_proxy.core.places import Places
 from concur_proxy.core.policy import Decision, Finished, GatePolicy
 from concur_proxy.core.pools import Pool, Pools
-from concur_proxy.core.report import Counts, GateSnapshot, SessionView
+from concur_proxy.core.report import Counts, GateSnapshot, HeldView, SessionView
 from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.core.timers import Timers
 from concur_proxy.core.waiting import Waiting
@@ -437,3 +437,23 @@ class Gate:
         """Return sessions, those seen last first."""
         newest = islice(self._intake.sessions.newest_first(), limit)
         return [pictures.session_view(session, now=now) for session in newest]
+
+    def find_sessions(self, query: listing.Query, *, now: float) -> listing.Found:
+        """Return one page of the sessions that are not gone."""
+        return listing.find(self._intake.sessions.newest_first(), query, now=now)
+
+    def session_states(self) -> dict[str, int]:
+        """Return how many sessions are in each state."""
+        return listing.states(self._intake.sessions.newest_first())
+
+    def keys_of(self, session_id: str, namespace: str | None) -> list[SessionKey]:
+        """Return the sessions with an id, in one namespace or (None) in all; one key for each pool that has it."""
+        table = self._intake.sessions
+        if namespace is None:
+            return [session.key for session in table.newest_first() if session.key.id == session_id]
+        key = SessionKey(namespace, session_id)
+        return [key for pool in self._pools if table.get(pool.id, key) is not None]
+
+    def held_turns(self, *, now: float, limit: int = 100) -> list[HeldView]:
+        """Return the turns that have waited longest."""
+        return listing.held(self._waiting.turns.values(), now=now, limit=limit)

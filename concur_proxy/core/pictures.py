@@ -55,7 +55,7 @@ def backend_snapshot(backend: Backend, *, held: int) -> BackendSnapshot:
 def session_view(session: Session, *, now: float) -> SessionView:
     return SessionView(
         key=session.key,
-        state=_state(session),
+        state=session_state(session),
         backend=session.origin.id if session.origin is not None else None,
         turns=session.turns,
         footprint_tokens=float(session.footprint),
@@ -66,7 +66,8 @@ def session_view(session: Session, *, now: float) -> SessionView:
     )
 
 
-def _state(session: Session) -> str:
+def session_state(session: Session) -> str:
+    """Return what a session is doing; "gone" holds nothing and wants nothing, but is remembered."""
     if session.running:
         return "running"
     if session.place is not None:

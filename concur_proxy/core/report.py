@@ -96,3 +96,22 @@ class SessionView:
     lease_s: float | None
     rule: str
     parent: SessionKey | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldView:
+    """A turn that waits."""
+
+    session: SessionKey
+    named: bool
+    """False: a turn without a session, whose key means nothing."""
+    paused: bool
+    """Its session has run before."""
+    rule: str
+    pool: PoolId
+    backend: BackendId | None
+    """Where its context is, or was."""
+    waited_s: float
+    left_s: float
+    """Until it is refused."""
+    footprint_tokens: float

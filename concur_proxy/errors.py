@@ -93,7 +93,7 @@ class NotAuthenticatedError(RequestError):
 
     def __init__(self) -> None:
         super().__init__(
-            "This needs an API key that is known here and has not expired: Authorization: Bearer KEY, or x-api-key: KEY."
+            "This needs an API key that is known here and has not expired (Authorization: Bearer KEY, or x-api-key)."
         )
 
 

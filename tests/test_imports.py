@@ -20,6 +20,7 @@ LAYERS = {
     "windows": 1,
     "engines": 1,
     "history": 1,
+    "auth": 2,
     "config": 2,
     "sim": 2,
     "gateway": 3,
@@ -74,7 +75,8 @@ IMPURE_MODULES = {
 """Clocks, the world outside, and chance that no seed governs."""
 
 HOMES = {
-    "httpx": ("control/scraper.py", "admin/view.py", "cli.py", "bench/"),
+    "jwt": ("auth/tokens.py",),
+    "httpx": ("auth/jwks.py", "control/scraper.py", "admin/view.py", "cli.py", "bench/"),
     "prometheus_client": ("observe/metrics.py",),
     "fastapi": ("admin/", "gateway/app.py", "runtime/serving.py", "sim/server/"),
     "redis": (),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from concur_proxy.auth.caller import Caller
 from concur_proxy.errors import ConcurError
 from concur_proxy.gateway.headers import HeaderList
 from concur_proxy.gateway.paths import Route
@@ -38,6 +39,7 @@ class Exchange:
         "_protocol",
         "allow",
         "body",
+        "caller",
         "complete",
         "disconnected",
         "error",
@@ -78,6 +80,8 @@ class Exchange:
         self.error: ConcurError | None = None
         """What is wrong with the request itself: nothing of it goes to an engine."""
         self.allow = b""
+        self.caller: Caller | None = None
+        """Who sends it, where the proxy checks keys."""
         self.turn: Running | None = None
 
         self.keep_alive = True

@@ -14,7 +14,9 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from concur_proxy.auth.access import Access
 from concur_proxy.core import identity as sessions
+from concur_proxy.errors import NotAuthenticatedError
 from concur_proxy.gateway.background import BackgroundLeases
 from concur_proxy.gateway.dispatch import Dispatcher, ignore
 from concur_proxy.gateway.exchange import Exchange
@@ -81,6 +83,8 @@ class Handler:
         self.on_lost = on_lost
         """A connection to an engine failed before any byte of an answer."""
         self.observer = observer
+        self.access: Access | None = None
+        """Knows the callers; None: the engines check keys."""
         self.heartbeats = Rounds(self.settings.heartbeat_s) if self.settings.heartbeat_s else None
         self.routes = Routes(self.settings.extra_paths)
         self.origins = ResponseOrigins()
@@ -99,7 +103,15 @@ class Handler:
         return self.settings.retry_after_s
 
     def namespace_of(self, headers: Mapping[str, str]) -> str:
-        """Return the namespace of the sessions that a request's API key opens; ``headers`` by lower-case name."""
+        """Return the namespace of the sessions that a request's API key opens; ``headers`` by lower-case name.
+
+        Raises ``NotAuthenticatedError`` for a key that is not taken, where the proxy checks keys.
+        """
+        if self.access is not None:
+            caller = self.access.caller(headers)
+            if caller is None:
+                raise NotAuthenticatedError
+            return caller.namespace
         credentials = headers.get("authorization"), headers.get("x-api-key")
         known = self._namespaces.get(credentials)
         if known is None:

@@ -27,7 +27,7 @@ from concur_proxy.errors import (
     TargetTooLongError,
     UnsupportedError,
 )
-from concur_proxy.gateway import replies
+from concur_proxy.gateway import credentials, replies
 from concur_proxy.gateway.exchange import Exchange
 from concur_proxy.gateway.headers import HOSTS, is_chunked, lowered, occurrences, without_offer
 from concur_proxy.gateway.limits import NEVER, Census, ClientLimits, Watched, Wheel, head_bytes
@@ -248,6 +248,9 @@ class FastLaneProtocol(HttpToolsProtocol):
         elif exchange.route is not None and exchange.method not in exchange.route.methods:
             exchange.allow = b", ".join(sorted(exchange.route.methods))
             error = MethodNotAllowedError(f"This path takes {exchange.allow.decode()} only.")
+        access = self.handler.access
+        if access is not None and exchange.route is not None:  # before the body is kept, and never behind our back
+            error = credentials.admit(exchange, access) or error
         if error is not None:
             exchange.doom(error)
 

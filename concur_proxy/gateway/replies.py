@@ -9,9 +9,11 @@ from collections.abc import Iterable
 import orjson
 
 from concur_proxy.errors import (
+    CHALLENGE,
     BackendError,
     ConcurError,
     NoBackendError,
+    NotAuthenticatedError,
     QueueFullError,
     QueueTimeoutError,
     ShuttingDownError,
@@ -112,7 +114,9 @@ def _told(body: bytes) -> dict[str, object]:
 
 
 def retry_headers(error: ConcurError) -> list[tuple[bytes, bytes]]:
-    """Return what tells clients whether and when to try again; nothing for errors that a retry cannot mend."""
+    """Return what tells clients whether and when to try again, and with what; nothing where neither would help."""
+    if isinstance(error, NotAuthenticatedError):
+        return [CHALLENGE]
     if not isinstance(error, TurnRefusedError | BackendError):
         return []
     headers = [(b"x-should-retry", b"true")]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from concur_proxy.auth.caller import Caller
 from concur_proxy.core import identity as sessions
-from concur_proxy.core import usage
 from concur_proxy.core.lineage import Lineage, Recognised
 from concur_proxy.core.usage import UsageReader
 from concur_proxy.errors import (
@@ -19,7 +19,7 @@ from concur_proxy.errors import (
     ShuttingDownError,
     TurnRefusedError,
 )
-from concur_proxy.gateway import hints, ingress, replies, unnamed
+from concur_proxy.gateway import credentials, hints, ingress, replies, unnamed
 from concur_proxy.gateway.background import UNFINISHED, StateReader
 from concur_proxy.gateway.body import NOTHING, with_usage_requested
 from concur_proxy.gateway.connection import Failure
@@ -33,6 +33,7 @@ from concur_proxy.gateway.paths import Kind, Route
 from concur_proxy.gateway.relay import Parked, Relay, is_event_stream
 from concur_proxy.gateway.responses import id_in_path
 from concur_proxy.gateway.upstream import UpstreamCall
+from concur_proxy.gateway.whole import reader_of
 from concur_proxy.model import Admitted, BackendId, Lease, Outcome, PoolId, Refused, SessionKey
 from concur_proxy.observe.turnlog import TurnLog
 
@@ -120,6 +121,9 @@ class Turn:
             self._reply(exchange.error)
             return
         self._identify()
+        if exchange.caller is not None and (refusal := self._forbidden(exchange.caller)) is not None:
+            self._reply(refusal)
+            return
         self._pool = handler.resolve_pool(self._told.model)
         if handler.shutting_down:
             self._reply(ShuttingDownError("The proxy is shutting down.", retry_after_s=handler.retry_after_s))
@@ -134,6 +138,15 @@ class Turn:
         else:
             self._place(self._pool)
 
+    def _forbidden(self, caller: Caller) -> ConcurError | None:
+        """Tell what a caller may not ask for: some models, and other callers' stored responses."""
+        kind, told, exchange = self._route.kind, self._told, self._exchange
+        if kind in STATEFUL:
+            for wanted in (told.previous_response_id, id_in_path(exchange.path)):
+                if (refusal := credentials.foreign(caller, self._handler.origins.owner(wanted))) is not None:
+                    return refusal
+        return credentials.forbidden(caller, exchange, kind, told.model)
+
     def _observe(self, observer: TurnObserver) -> None:
         request_id, headers = self._origin.request_id.decode(), self._exchange.lowered
         self._trace = observer.begin(Ingress(self._arrived_at, request_id, self._route.kind.value, headers))
@@ -143,8 +156,10 @@ class Turn:
     def _identify(self) -> None:
         exchange, handler = self._exchange, self._handler
         self._told = told = ingress.body_facts(exchange.body, exchange.lowered)
-        namespace = handler.namespace_of(exchange.lowered)
-        self._tenant = hints.tenant(namespace, handler.settings.tenant_header, exchange.lowered)
+        caller = exchange.caller
+        namespace = caller.namespace if caller is not None else handler.namespace_of(exchange.lowered)
+        owner = caller.name if caller is not None else namespace
+        self._tenant = hints.tenant(owner, handler.settings.tenant_header, exchange.lowered)
         self._identity = sessions.identify(
             exchange.lowered,
             told.fields,
@@ -242,6 +257,8 @@ class Turn:
         self._follows = self._route.kind in STATEFUL and self._concerns_background()
         plain = self._wants_event or self._stream is not None or self._follows
         lines = request_lines(exchange.headers, exchange.lowered, self._origin, identity_only=plain)
+        if pool.credential:
+            lines.append(pool.credential)
         length = len(body) if body or exchange.method in (b"POST", b"PUT", b"PATCH") else None
         head = pool.request_head(exchange.method, exchange.target, lines, length)
         if self._trace is not None:
@@ -299,14 +316,14 @@ class Turn:
             or head.value(b"content-encoding") not in (b"", b"identity")
         ):
             return None
-        content_type = head.value(b"content-type").decode("latin-1")
         if self._follows:
             return StateReader(streamed=is_event_stream(head))
-        reader = usage.reader_for(content_type, strip_usage_event=self._wants_event)
+        content_type = head.value(b"content-type")
+        reader = reader_of(content_type, strip_usage_event=self._wants_event)
         lineage, found = self._handler.lineage, self._found
         if lineage is None or found is None or not lineage.wants_answer(found.run):
             return reader
-        return unnamed.listening(reader, content_type)
+        return unnamed.listening(reader, content_type.decode("latin-1"))
 
     def on_first_token(self, reader: UsageReader) -> None:
         self._remember(reader)
@@ -314,7 +331,9 @@ class Turn:
     def _remember(self, reader: UsageReader) -> None:
         """A response id that the client may come back with belongs to this backend."""
         if reader.response_id is not None and self._backend is not None:
-            self._handler.origins.remember(reader.response_id, self._backend)
+            caller = self._exchange.caller
+            owner = caller.namespace if caller is not None else None
+            self._handler.origins.remember(reader.response_id, self._backend, owner)
 
     # the ways it may end
 

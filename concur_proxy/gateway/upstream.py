@@ -55,10 +55,19 @@ class UpstreamCall:
 class UpstreamPool:
     """Connections to one backend URL. Belongs to the event loop in which it first sends."""
 
-    def __init__(self, url: str, settings: UpstreamSettings, *, ssl_context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        settings: UpstreamSettings,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        credential: bytes = b"",
+    ) -> None:
         self.address = address.parse(url)
         self._host_line = b" HTTP/1.1\r\nhost: " + self.address.authority + b"\r\n"
         self.settings = settings
+        self.credential = credential
+        """The header line with the backend's own key, where it takes the place of what clients bring."""
         self._ssl = (ssl_context or ssl.create_default_context()) if self.address.tls else None
         self._idle: deque[UpstreamConnection] = deque()
         self._waiting: deque[UpstreamCall] = deque()
@@ -85,7 +94,7 @@ class UpstreamPool:
 
     async def fetch(self, path: str, headers: HeaderList) -> tuple[ResponseHead, bytes]:
         """GET a small resource whole; raise ``OSError`` where it does not come. For the proxy's own questions."""
-        lines = [b"%b: %b\r\n" % header for header in headers]
+        lines = [*(b"%b: %b\r\n" % header for header in headers), self.credential]
         head = self.request_head(b"GET", path.encode(), lines, None)
         answer = _Collector(asyncio.get_running_loop().create_future())
         call = self.send(head, b"", answer)

@@ -116,7 +116,7 @@ def serve(
     }
     settings = load(config, flags={path: value for path, value in flags.items() if value is not None})
     options = _vllm_options(vllm, engine_flags or [])
-    if not settings.backends and options is None:
+    if not settings.backends and not settings.fleet.finds_backends and options is None:
         raise ConfigError(NO_ENGINE)
     from concur_proxy.runtime import serve as run
 
@@ -162,7 +162,7 @@ def check(
     print(f"{file}: good; " + ("differs from the defaults in" if changed else "all settings at their defaults"))
     for path, value in changed:
         print(f"  {path} = {value}")
-    if not settings.backends:
+    if not settings.backends and not settings.fleet.finds_backends:
         print("  there are no backends: serve needs --backend or --vllm")
 
 

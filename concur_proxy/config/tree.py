@@ -15,6 +15,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SecretStr,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -26,6 +27,7 @@ from concur_proxy.config.types import (
     HeaderName,
     MetricsUrl,
     PathPattern,
+    PlainUrl,
     Seconds,
     Secret,
     Share,
@@ -195,6 +197,45 @@ class ServerSettings(Section):
         return self
 
 
+class FleetSettings(Section):
+    file: str | None = Field(
+        None, min_length=1, description="YAML file with a list of further backends, read again whenever it changes."
+    )
+    file_interval_s: float = Field(2.0, ge=0.1, le=3600, description="Time between two looks at that file.")
+    dns: tuple[PlainUrl, ...] = Field(
+        (),
+        max_length=64,
+        description="URLs such as http://vllm.default.svc:8000: each address that the host name has is a backend.",
+    )
+    dns_interval_s: float = Field(5.0, ge=0.1, le=3600, description="Time between two questions for these addresses.")
+    kubernetes_service: str | None = Field(
+        None,
+        pattern=r"^([a-z0-9-]{1,63}/)?[a-z0-9-]{1,63}$",
+        description="Service, or namespace/service, whose ready endpoints are backends (extra k8s).",
+    )
+    kubernetes_port: str | None = Field(
+        None, min_length=1, max_length=63, description="Name or number of its port; default: the first one."
+    )
+    aliases: dict[Annotated[str, Field(min_length=1, max_length=256)], Annotated[str, Field(min_length=1)]] = Field(
+        {}, max_length=10_000, description="Further names of models: what clients may ask for, and what is served."
+    )
+    warm_up: bool = Field(
+        True,
+        description="Fill a backend's empty cache with prefixes that many sessions share before it takes turns, where "
+        "others serve its models meanwhile.",
+    )
+    warm_up_file: str | None = Field(
+        None,
+        min_length=1,
+        description="JSON lines, at most ten: bodies of chat completions whose beginning is such a prefix; default: "
+        "learned from traffic.",
+    )
+
+    @property
+    def finds_backends(self) -> bool:
+        return bool(self.file or self.dns or self.kubernetes_service)
+
+
 class UpstreamSettings(Section):
     connect_timeout_s: Seconds = Field(5.0, description="To open a connection to an engine.")
     first_byte_timeout_s: Seconds = Field(0.0, description="Until the first byte of a response; 0: no limit.")
@@ -362,6 +403,25 @@ class SessionSettings(Section):
     )
 
 
+class BatchSettings(Section):
+    store: Annotated[SecretStr, Field(min_length=1)] | None = Field(
+        None,
+        description="Where batches and their files are kept: a file (SQLite), or the URL of a PostgreSQL database with "
+        "the extra `postgres`. None: /v1/files and /v1/batches are off.",
+    )
+    max_running: int = Field(
+        256, ge=1, le=10_000, description="Lines of all batches that are held or run at once; the gate decides on each."
+    )
+    max_file_bytes: int = Field(200 << 20, ge=1024, le=1 << 36, description="Larger uploads get 413.")
+    max_lines: int = Field(50_000, ge=1, le=10_000_000, description="Requests in one batch.")
+    max_bytes: int = Field(
+        20 << 30, ge=1024, le=1 << 50, description="All files together; beyond that uploads get 413 until some are gone."
+    )
+    retention_s: int = Field(
+        30 * 86_400, ge=3600, le=10 * 366 * 86_400, description="Files and batches are deleted after this."
+    )
+
+
 class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe lines to write.")
     format: Literal["text", "json"] = Field("text", description="Lines for people or for machines.")
@@ -378,6 +438,29 @@ class Settings(Section):
     control: ControlSettings = Field(
         default_factory=ControlSettings, description="The window and the law that moves it."
     )
+    fleet: FleetSettings = Field(
+        default=FleetSettings(), description="Backends that come and go, and names of models (docs/fleets.md)."
+    )
     gate: GateSettings = Field(default=GateSettings(), description="Admission.")
     sessions: SessionSettings = Field(default=SessionSettings(), description="How sessions are recognised.")
+    batch: BatchSettings = Field(default=BatchSettings(), description="The Batch API (docs/batch.md).")
     log: LogSettings = Field(default=LogSettings(), description="Logging.")
+
+    @model_validator(mode="after")
+    def _files_and_batches_stay_here(self) -> Self:
+        """What is forwarded comes first: a path that takes in those of the Batch API would hide it."""
+        for pattern in self.server.extra_paths if self.batch.store is not None else ():
+            hidden = [path for path in BATCH_PATHS if _forwards(pattern, path)]
+            if hidden:
+                raise ValueError(f"server.extra_paths: {pattern} forwards {hidden[0]}, which batch.store serves here")
+        return self
+
+
+BATCH_PATHS = ("/v1/files", "/v1/batches")
+
+
+def _forwards(pattern: str, path: str) -> bool:
+    """Tell whether a pattern of ``extra_paths`` takes in a path or something below it."""
+    if not pattern.endswith("/*"):
+        return pattern == path or pattern.startswith(f"{path}/")
+    return path.startswith(pattern[:-1]) or pattern.startswith(f"{path}/")

@@ -39,6 +39,13 @@ def _web_url(text: str) -> SplitResult:
     return parts
 
 
+def _plain_url(text: str) -> str:
+    """Return an http URL whose host is a name that can be looked up."""
+    if not text.startswith("http://"):
+        raise ValueError("must be an http:// URL: a certificate cannot vouch for the addresses of a name")
+    return _backend_url(text)
+
+
 def _backend_name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._:/-]{1,64}", text):
         raise ValueError("must be 1 to 64 letters, digits or any of . _ : / -")
@@ -73,6 +80,7 @@ def _path_pattern(pattern: str) -> str:
 Seconds = Annotated[float, Field(ge=0, le=86_400)]
 Share = Annotated[float, Field(ge=0, le=1)]
 BackendUrl = Annotated[str, AfterValidator(_backend_url)]
+PlainUrl = Annotated[str, AfterValidator(_plain_url)]
 BackendName = Annotated[str, AfterValidator(_backend_name)]
 MetricsUrl = Annotated[str, AfterValidator(_metrics_url)]
 Secret = Annotated[SecretStr, AfterValidator(_secret)]

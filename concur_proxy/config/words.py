@@ -133,7 +133,7 @@ def _kind(annotation: Any) -> str:
     if get_origin(annotation) is tuple:
         return "list of backends" if get_args(annotation)[0] is BackendSettings else "list of texts"
     if get_origin(annotation) is dict:
-        return "mapping of names to numbers"
+        return f"mapping of names to {'names' if bare(get_args(annotation)[1]) is str else 'numbers'}"
     return _WORDS[annotation]
 
 

@@ -8,6 +8,9 @@ Rules:
   where its health page is green; each time again for twice as long. What runs there may end.
 - A client error (4xx), a refusal (429, 503) and any other answer of the engine are proof of life.
 - Asleep, it gets no turns. Awake again or back from the dead, its KV cache is presumed empty.
+- Before it takes turns (``rising``) the caller may prepare it: a trial after a rest, a warm-up after all else. A trial
+  that fails is one more rest.
+- Drained by an operator it takes no turns, whatever else is true of it.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ class State(enum.Enum):
     UP = "up"
     RESTING = "resting"
     """Its health page is good, but turns fail there."""
+    DRAINING = "draining"
+    """An operator wants no more turns to go there."""
     ASLEEP = "asleep"
     LOST = "lost"
 
@@ -40,15 +45,38 @@ class State(enum.Enum):
 _EVENTS = {
     State.UP: BackendEvent.UP,
     State.RESTING: BackendEvent.DRAINING,
+    State.DRAINING: BackendEvent.DRAINING,
     State.ASLEEP: BackendEvent.DRAINING,
     State.LOST: BackendEvent.LOST,
 }
 
 
+class Rise(enum.Enum):
+    """How a backend is about to come up."""
+
+    TRIAL = "trial"
+    """Turns have failed there, and it has rested."""
+    EMPTY = "empty"
+    """It is new, was lost or slept: nothing is in its cache."""
+
+
 class Condition:
     """One backend. Each method returns what the gate must be told, in order."""
 
-    __slots__ = ("_alive_at", "_asleep", "_bad", "_good", "_reachable", "_rest_s", "_rest_until", "_streak", "_why")
+    __slots__ = (
+        "_alive_at",
+        "_asleep",
+        "_bad",
+        "_drained",
+        "_empty",
+        "_good",
+        "_reachable",
+        "_rest_s",
+        "_rest_until",
+        "_streak",
+        "_waking",
+        "_why",
+    )
 
     def __init__(self) -> None:
         self._why = "not probed yet"
@@ -56,6 +84,11 @@ class Condition:
         self._good = 0
         self._bad = 0
         self._asleep = False
+        self._waking = False
+        """It says that it is awake; the next good probe lets it take turns."""
+        self._drained = False
+        self._empty = False
+        """It was lost or slept since it last took turns: its cache is presumed empty."""
         self._alive_at: float | None = None
         self._streak = 0
         self._rest_s = 0.0
@@ -67,6 +100,8 @@ class Condition:
             return State.UNKNOWN
         if not self._reachable:
             return State.LOST
+        if self._drained:
+            return State.DRAINING
         if self._asleep:
             return State.ASLEEP
         return State.UP if self._rest_until is None else State.RESTING
@@ -74,12 +109,24 @@ class Condition:
     @property
     def problem(self) -> str | None:
         """Why it is not up, in words; None where it is."""
+        if self.state is State.DRAINING:
+            return "it was drained by an operator"
         return None if self.state is State.UP else self._why
 
     @property
     def suspect(self) -> bool:
         """Something failed lately: look more often."""
-        return self._bad > 0 or self._streak > 0 or (self._reachable is False and self._good > 0)
+        return self._bad > 0 or self._streak > 0 or self._waking or (self._reachable is False and self._good > 0)
+
+    def rising(self, *, now: float) -> Rise | None:
+        """Return how it comes up if the probe that has just been good is told of; None where it stays as it is."""
+        if self._drained or self.state is State.UP:
+            return None
+        if not self._reachable:
+            return Rise.EMPTY if self._reachable is None or self._good + 1 >= RISE else None
+        if self._asleep:
+            return Rise.EMPTY if self._waking else None
+        return Rise.TRIAL if self._rest_until is not None and now >= self._rest_until else None
 
     def probed(self, problem: str | None, *, silent: bool = False, now: float) -> list[BackendEvent]:
         """Take in a probe; ``problem`` is None where it was good, ``silent`` says that no answer came in time."""
@@ -88,6 +135,8 @@ class Condition:
             self._good, self._bad = self._good + 1, 0
             if self._reachable is None or self._good >= RISE:
                 self._reachable = True
+            if self._waking:
+                self._asleep = self._waking = False
             self._wake_from_rest(now)
         else:
             self._good, self._bad = 0, self._bad + 1
@@ -113,9 +162,22 @@ class Condition:
     def sleeping(self, *, asleep: bool) -> list[BackendEvent]:
         """Take in what the engine says of itself."""
         before = self.state
-        self._asleep = asleep
+        self._waking = self._asleep and not asleep
         if asleep:
+            self._asleep = True
             self._why = "the engine sleeps"
+        return self._events(before)
+
+    def trial_failed(self, problem: str, *, now: float) -> None:
+        """Let it rest again, for longer: what was to show that it works did not."""
+        self._rest_until = None
+        self._rest(now)
+        self._why = f"a trial failed there: {problem}"
+
+    def drain(self, *, drained: bool) -> list[BackendEvent]:
+        """Take in whether an operator wants turns to go there."""
+        before = self.state
+        self._drained = drained
         return self._events(before)
 
     def _rest(self, now: float) -> None:
@@ -131,7 +193,11 @@ class Condition:
 
     def _events(self, before: State) -> list[BackendEvent]:
         after = self.state
+        if not self._reachable or self._asleep:
+            self._empty = True
         if after is before or after is State.UNKNOWN:
             return []
-        empty = after is State.UP and before in (State.LOST, State.ASLEEP)
-        return [BackendEvent.FLUSHED, BackendEvent.UP] if empty else [_EVENTS[after]]
+        if after is not State.UP:
+            return [_EVENTS[after]]
+        empty, self._empty = self._empty and before is not State.UNKNOWN, False
+        return [BackendEvent.FLUSHED, BackendEvent.UP] if empty else [BackendEvent.UP]

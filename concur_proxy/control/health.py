@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from concur_proxy.control.condition import Condition, State
-from concur_proxy.control.ports import Clock, Fetch, Reply, Unreached
+from concur_proxy.control.condition import Condition, Rise, State
+from concur_proxy.control.ports import Clock, Fetch, Prepare, Reply, Unreached
 from concur_proxy.control.reading import document, status_words
 from concur_proxy.control.target import EngineTarget
 from concur_proxy.model import BackendEvent, BackendId, Outcome
@@ -58,9 +58,12 @@ class HealthReport:
 
 
 class Health:
-    """Probes backends; ``on_models`` hears of a list before ``on_event`` says that its backend is up."""
+    """Probes backends; ``on_models`` hears of a list before ``on_event`` says that its backend is up.
 
-    __slots__ = ("_clock", "_fetch", "_on_event", "_on_models", "_timeout_s", "_watched")
+    ``prepare`` tries and warms a backend that is about to come up.
+    """
+
+    __slots__ = ("_clock", "_fetch", "_on_event", "_on_models", "_prepare", "_timeout_s", "_watched")
 
     def __init__(
         self,
@@ -70,8 +73,10 @@ class Health:
         on_models: Callable[[BackendId, Models], None],
         clock: Clock,
         timeout_s: float = 5.0,
+        prepare: Prepare | None = None,
     ) -> None:
         self._fetch = fetch
+        self._prepare = prepare
         self._on_event = on_event
         self._on_models = on_models
         self._clock = clock
@@ -105,6 +110,13 @@ class Health:
         """Hear from the metrics whether the engine sleeps."""
         if (watched := self._watched.get(backend)) is not None:
             self._tell(watched, watched.condition.sleeping(asleep=asleep))
+            if watched.condition.suspect:
+                watched.wake.set()
+
+    def drain(self, backend: BackendId, *, drained: bool) -> None:
+        """Let no more turns go to a backend, or let them again; what runs there ends by itself."""
+        if (watched := self._watched.get(backend)) is not None:
+            self._tell(watched, watched.condition.drain(drained=drained))
 
     def report(self, backend: BackendId) -> HealthReport | None:
         """Return how the backend is, None for one that is not watched."""
@@ -137,8 +149,21 @@ class Health:
         problem, silent = await self._ask_health(watched)
         if problem is None and self._models_due(watched):
             await self._ask_models(watched)
+        if problem is None and not await self._ready(watched):
+            return
         # No await between a change of the condition and telling it: what the data path reports must not overtake it.
         self._tell(watched, watched.condition.probed(problem, silent=silent, now=self._clock()))
+
+    async def _ready(self, watched: _Watched) -> bool:
+        """Prepare a backend that is about to come up; False where a trial of it failed."""
+        rise = watched.condition.rising(now=self._clock())
+        if rise is None or self._prepare is None:
+            return True
+        problem = await self._prepare(watched.target, trial=rise is Rise.TRIAL)
+        if problem is None or watched.condition.rising(now=self._clock()) is not Rise.TRIAL:
+            return True
+        watched.condition.trial_failed(problem, now=self._clock())
+        return False
 
     async def _ask_health(self, watched: _Watched) -> tuple[str | None, bool]:
         """Return what is wrong, None for nothing, and whether that is silence."""

@@ -44,3 +44,11 @@ class Fetch(Protocol):
     async def __call__(self, target: EngineTarget, path: str, *, timeout_s: float) -> Reply | Unreached:
         """Return the answer to ``GET path``; a path that is a whole URL is taken as it is."""
         ...
+
+
+class Prepare(Protocol):
+    """Makes a backend ready for turns. Never raises, and is done in bounded time."""
+
+    async def __call__(self, target: EngineTarget, *, trial: bool) -> str | None:
+        """Return what a trial has shown to be wrong, None for nothing; without ``trial`` the cache is warmed."""
+        ...

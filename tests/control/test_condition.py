@@ -8,6 +8,7 @@ from concur_proxy.control.condition import (
     REST_S,
     STREAK,
     Condition,
+    Rise,
     State,
 )
 from concur_proxy.model import BackendEvent, Outcome
@@ -129,7 +130,62 @@ def test_a_sleeping_engine_gets_no_turns_and_wakes_with_an_empty_cache():
     assert condition.sleeping(asleep=True) == []
     assert condition.problem == "the engine sleeps"
     assert condition.probed(None, now=1.0) == []
-    assert condition.sleeping(asleep=False) == [FLUSHED, UP]
+    assert condition.sleeping(asleep=False) == []
+    assert condition.suspect
+    assert condition.probed(None, now=2.0) == [FLUSHED, UP]
+
+
+def test_an_engine_that_falls_asleep_again_stays_without_turns():
+    condition = up()
+    for asleep in (True, False, True):
+        condition.sleeping(asleep=asleep)
+    assert condition.probed(None, now=1.0) == []
+    assert condition.state is State.ASLEEP
+
+
+def test_how_it_is_about_to_come_up_is_known_before_it_does():
+    condition = Condition()
+    assert condition.rising(now=0.0) is Rise.EMPTY
+    condition.probed(None, now=0.0)
+    assert condition.rising(now=0.0) is None
+    fail(condition, STREAK, now=0.0)
+    assert condition.rising(now=REST_S - 0.1) is None
+    assert condition.rising(now=REST_S) is Rise.TRIAL
+    condition = lost()
+    assert condition.rising(now=2.0) is None
+    condition.probed(None, now=2.0)
+    assert condition.rising(now=3.0) is Rise.EMPTY
+    condition = up()
+    condition.sleeping(asleep=True)
+    assert condition.rising(now=1.0) is None
+    condition.sleeping(asleep=False)
+    assert condition.rising(now=1.0) is Rise.EMPTY
+
+
+def test_a_trial_that_fails_is_a_longer_rest():
+    condition = up()
+    fail(condition, STREAK, now=0.0)
+    condition.trial_failed("/v1/completions answers 500", now=REST_S)
+    assert condition.problem == "a trial failed there: /v1/completions answers 500"
+    assert condition.probed(None, now=2 * REST_S) == []
+    assert condition.probed(None, now=3 * REST_S) == [UP]
+
+
+def test_who_is_drained_takes_no_turns_until_an_operator_says_so():
+    condition = up()
+    assert condition.drain(drained=True) == [DRAINING]
+    assert (condition.state, condition.problem) == (State.DRAINING, "it was drained by an operator")
+    assert condition.probed(None, now=1.0) == []
+    assert condition.rising(now=1.0) is None
+    assert condition.drain(drained=False) == [UP]
+
+
+def test_who_is_lost_while_drained_comes_back_with_an_empty_cache():
+    condition = up()
+    condition.drain(drained=True)
+    assert [event for _ in range(FALL) for event in condition.probed("gone", now=1.0)] == [LOST]
+    assert [event for _ in range(2) for event in condition.probed(None, now=2.0)] == [DRAINING]
+    assert condition.drain(drained=False) == [FLUSHED, UP]
 
 
 def test_sleep_does_not_hide_that_it_is_lost():
@@ -151,7 +207,7 @@ def test_something_wrong_is_looked_at_more_often():
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["good", "bad", "silent", "asleep", "awake", *Outcome]),
+        st.sampled_from(["good", "bad", "silent", "asleep", "awake", "drain", "undrain", "trial", *Outcome]),
         st.floats(0.0, 20.0, allow_nan=False),
     ),
     max_size=60,
@@ -168,6 +224,12 @@ def test_the_gate_always_knows_the_state(script):
             events = condition.turn_ended(what, now=now)
         elif what in ("asleep", "awake"):
             events = condition.sleeping(asleep=what == "asleep")
+        elif what in ("drain", "undrain"):
+            events = condition.drain(drained=what == "drain")
+        elif what == "trial":
+            if condition.rising(now=now) is Rise.TRIAL:
+                condition.trial_failed("x", now=now)
+            continue
         else:
             events = condition.probed(None if what == "good" else what, silent=what == "silent", now=now)
         for event in events:

@@ -5,7 +5,7 @@ Expected results of decisions are values (``model.Refused``); these are for what
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class ConcurError(Exception):
@@ -97,7 +97,7 @@ class NotAuthenticatedError(RequestError):
         )
 
 
-CHALLENGE = (b"www-authenticate", b'Bearer realm="concur-proxy"')
+CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="concur-proxy"')
 """The header that goes with it."""
 
 
@@ -114,6 +114,19 @@ class ResponseNotFoundError(RequestError):
 
     status = 404
     code = "response_not_found"
+
+
+class BackendNotFoundError(RequestError):
+    status = 404
+    code = "backend_not_found"
+
+
+class TooManyListenersError(RequestError):
+    """As many as may listen to the live state do."""
+
+    status = 429
+    code = "too_many_listeners"
+    type = "rate_limit_error"
 
 
 class NotAuthorizedError(RequestError):

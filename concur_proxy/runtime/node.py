@@ -12,25 +12,29 @@ import asyncio
 import time
 from pathlib import Path
 
-from concur_proxy.config import BackendSettings, Settings
+from concur_proxy.config import Settings
 from concur_proxy.control.health import Health
 from concur_proxy.control.loop import ControlLoop
 from concur_proxy.control.probe import Scrape
 from concur_proxy.control.roster import Roster
 from concur_proxy.control.scraper import HttpFetch, Scraper
-from concur_proxy.control.target import EngineTarget, target_of
+from concur_proxy.control.target import EngineTarget
 from concur_proxy.core.gate import Gate
-from concur_proxy.fleet.pool import DEFAULT_POOL, Fleet
+from concur_proxy.fleet.pool import Fleet, Models
 from concur_proxy.gateway.dispatch import Dispatcher
 from concur_proxy.gateway.handler import Handler
 from concur_proxy.gateway.upstream import UpstreamPool
 from concur_proxy.model import BackendEvent, BackendId, Outcome, TurnRecord
+from concur_proxy.observe.decisions import DecisionLog
+from concur_proxy.observe.lag import watch_loop
 from concur_proxy.observe.logs import AccessLog
 from concur_proxy.observe.metrics import Metrics
 from concur_proxy.observe.turnlog import TurnLog
 from concur_proxy.runtime import policy
+from concur_proxy.runtime.doorkeeper import Doorkeeper
+from concur_proxy.runtime.historian import Historian
 from concur_proxy.runtime.keeper import Keeper
-from concur_proxy.windows.base import Unit
+from concur_proxy.runtime.membership import Membership
 
 
 class Node:
@@ -55,13 +59,16 @@ class Node:
             on_overloaded=self._on_overloaded,
             on_lost=self._on_lost,
         )
+        self.doorkeeper = Doorkeeper(settings.auth) if settings.auth.is_on else None
+        self.handler.access = self.doorkeeper.access if self.doorkeeper is not None else None
         self.access_log = AccessLog(settings.log, enabled=settings.server.access_log)
-        self.metrics = Metrics()
+        self.metrics = Metrics(max_tenants=settings.metrics.max_tenants)
+        self._decisions = DecisionLog()
         self._fetch = HttpFetch()
         self.health = Health(
             self._fetch,
             on_event=self._on_backend_event,
-            on_models=self.roster.learn,
+            on_models=self._on_models,
             clock=self.clock,
         )
         self.loop = ControlLoop(
@@ -71,7 +78,7 @@ class Node:
             clock=self.clock,
             bounds=policy.window_bounds(settings.control),
             on_sleep=lambda backend, asleep: self.health.sleeping(backend, asleep=asleep),
-            on_move=self.metrics.window_moved,
+            on_move=self._on_move,
         )
         self.scraper = Scraper(
             self._fetch,
@@ -82,38 +89,35 @@ class Node:
         )
         path = settings.control.state_file
         self.keeper = None if path is None else Keeper(Path(path), self.loop.dump)
+        self.membership = Membership(self)
+        self.historian = Historian(self)
         self._loop_task: asyncio.Task[None] | None = None
+        self._lag_task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start with every backend down; the first probes bring them up."""
-        for backend in self.settings.backends:
-            self._add(backend)
+        self.membership.start()
         self._loop_task = asyncio.get_running_loop().create_task(self.loop.run(), name="control loop")
+        self._lag_task = asyncio.get_running_loop().create_task(watch_loop(self.metrics.lagged), name="loop lag")
+        self.historian.start()
         if self.keeper is not None:
             self.keeper.start()
 
-    def _add(self, backend: BackendSettings) -> None:
-        target = target_of(backend)
-        self.targets[target.backend] = target
-        self.pools[target.backend] = UpstreamPool(backend.url, self.settings.upstream, ssl_context=target.tls)
-        self.dispatcher.add_backend(
-            target.backend, DEFAULT_POOL, unit=Unit.SESSIONS, window=self.settings.control.window_min
-        )
-        self.roster.add(target.backend)
-        self.loop.add(target)
-        if self.keeper is not None and (state := self.keeper.kept(target.backend)) is not None:
-            self.loop.load(target.backend, state)
-        self.scraper.add(target)
-        self.health.add(target)
-
     async def stop(self) -> None:
+        for watch in self.watches:
+            await watch.stop()
+        if self.doorkeeper is not None:
+            await self.doorkeeper.stop()
         if self.keeper is not None:
             await self.keeper.stop()
+        await self.historian.stop()
+        await self.membership.aclose()
         await self.scraper.aclose()
         await self.health.aclose()
-        if self._loop_task is not None:
-            self._loop_task.cancel()
-            await asyncio.gather(self._loop_task, return_exceptions=True)
+        tasks = [task for task in (self._loop_task, self._lag_task) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for pool in self.pools.values():
             pool.close()
         await self._fetch.aclose()
@@ -129,6 +133,16 @@ class Node:
         self.dispatcher.backend_event(backend, event)
         if event in (BackendEvent.LOST, BackendEvent.FLUSHED):
             self.handler.background.lost(backend)
+
+    def _on_models(self, backend: BackendId, models: Models) -> None:
+        self.metrics.learn_models(str(model["id"]) for model in models)
+        self.roster.learn(backend, models)
+
+    def _on_move(self, backend: BackendId, before: float, after: float) -> None:
+        self.metrics.window_moved(backend, before, after)
+        if (regulator := self.loop.regulator(backend)) is not None:
+            unit, reason = regulator.law.unit.value, regulator.verdict.reason
+            self._decisions.moved(backend, before, after, unit=unit, reason=reason)
 
     def _on_record(self, record: TurnRecord) -> None:
         self.metrics.record(record)

@@ -1,0 +1,103 @@
+"""Backends that come and go, as the running proxy carries it out: who must hear of one that enters or leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from concur_proxy.config import BackendSettings, FleetSettings
+from concur_proxy.control.target import target_of
+from concur_proxy.fleet.members import Members
+from concur_proxy.fleet.pool import DEFAULT_POOL
+from concur_proxy.fleet.sources.base import Tell
+from concur_proxy.fleet.sources.dns import watch_name
+from concur_proxy.fleet.sources.file import watch_file
+from concur_proxy.gateway.upstream import UpstreamPool
+from concur_proxy.model import BackendId
+from concur_proxy.windows.base import Unit
+
+if TYPE_CHECKING:
+    from concur_proxy.runtime.node import Node
+
+CONFIGURED = "configuration"
+"""The source that is the settings' own list."""
+BY_HAND = "management API"
+
+
+class NodePort:
+    """Implements ``fleet.members.MemberPort`` over a node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def enter(self, backend: BackendSettings) -> None:
+        node, target = self._node, target_of(backend)
+        node.targets[target.backend] = target
+        node.pools[target.backend] = UpstreamPool(backend.url, node.settings.upstream, ssl_context=target.tls)
+        node.dispatcher.add_backend(
+            target.backend, DEFAULT_POOL, unit=Unit.SESSIONS, window=node.settings.control.window_min
+        )
+        node.roster.add(target.backend)
+        node.loop.add(target)
+        if node.keeper is not None and (state := node.keeper.kept(target.backend)) is not None:
+            node.loop.load(target.backend, state)
+        node.scraper.add(target)
+        node.health.add(target)
+
+    def drain(self, backend: BackendId, *, drained: bool) -> None:
+        self._node.health.drain(backend, drained=drained)
+
+    def is_up(self, backend: BackendId) -> bool:
+        return self._node.dispatcher.is_up(backend)
+
+    def is_busy(self, backend: BackendId) -> bool:
+        return self._node.dispatcher.in_flight(backend) > 0
+
+    def has_stand_in(self, backend: BackendId) -> bool:
+        node = self._node
+        return any(other != backend for other in node.dispatcher.up(node.fleet.pool_of(backend)))
+
+    async def leave(self, backend: BackendId) -> None:
+        node = self._node
+        await node.scraper.remove(backend)
+        await node.health.remove(backend)
+        node.loop.remove(backend)
+        node.handler.background.lost(backend)
+        node.dispatcher.remove_backend(backend)
+        node.roster.remove(backend)
+        node.pools.pop(backend).close()
+        del node.targets[backend]
+
+
+class Membership:
+    """The members, and the tasks that watch where further ones are named."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.members = Members(NodePort(node), clock=node.clock)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Take in what the settings name; raise ``ConfigError`` where that cannot be used."""
+        self.members.say(CONFIGURED, self._node.settings.backends)
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(one, name="find backends") for one in self._watchers()]
+
+    async def aclose(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.members.aclose()
+
+    def _watchers(self) -> Iterator[Coroutine[Any, Any, None]]:
+        return watchers(self._node.settings.fleet, self.members.say)
+
+
+def watchers(fleet: FleetSettings, tell: Tell) -> Iterator[Coroutine[Any, Any, None]]:
+    """Yield what watches each source that the settings name; raise ``ConfigError`` where its library is missing."""
+    if fleet.file is not None:
+        yield watch_file(Path(fleet.file), tell, interval_s=fleet.file_interval_s)
+    for url in fleet.dns:
+        yield watch_name(url, tell, interval_s=fleet.dns_interval_s)

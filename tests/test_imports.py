@@ -24,6 +24,7 @@ LAYERS = {
     "config": 2,
     "sim": 2,
     "gateway": 3,
+    "batch": 3,
     "control": 3,
     "fleet": 3,
     "observe": 3,
@@ -38,6 +39,7 @@ LAYERS = {
 SIDEWAYS = {
     ("core", "windows"),  # the contract between gate and laws
     ("core", "engines"),  # samples, of which signals are made
+    ("batch", "gateway"),  # lines of batches go the way of all turns
     ("gateway", "observe"),  # the log of a turn
     ("control", "fleet"),  # the roster gives backends their pools
     ("bench", "fleet"),  # the demo's engine is a child process
@@ -78,7 +80,8 @@ HOMES = {
     "jwt": ("auth/tokens.py",),
     "httpx": ("auth/jwks.py", "control/scraper.py", "admin/view.py", "cli.py", "bench/"),
     "prometheus_client": ("observe/metrics.py",),
-    "fastapi": ("admin/", "gateway/app.py", "runtime/serving.py", "sim/server/"),
+    "sqlalchemy": ("batch/server_database.py",),
+    "fastapi": ("admin/", "batch/", "gateway/app.py", "runtime/serving.py", "sim/server/"),
     "redis": (),
 }
 """Where alone a library is imported: a file, or a folder that ends in a slash."""

@@ -1,7 +1,7 @@
 """A database in as many words as the store needs, and SQLite behind them.
 
-Statements are plain SQL that SQLite (3.35 and later) and PostgreSQL both understand, with ``:name`` for values. All calls
-block, and come from one thread at a time.
+Statements are plain SQL that SQLite (3.35 and later) and PostgreSQL both understand, with ``:name`` for values. All
+calls block, and come from one thread at a time.
 """
 
 from __future__ import annotations

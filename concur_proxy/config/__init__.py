@@ -6,7 +6,9 @@ Loading is not imported here: whoever only reads settings needs neither YAML nor
 
 from concur_proxy.config.tree import (
     AimdSettings,
+    AuthSettings,
     BackendSettings,
+    BatchSettings,
     ControlSettings,
     EngineKind,
     FixedSettings,
@@ -18,12 +20,15 @@ from concur_proxy.config.tree import (
     ServerSettings,
     SessionSettings,
     Settings,
+    TokenSettings,
     UpstreamSettings,
 )
 
 __all__ = [
     "AimdSettings",
+    "AuthSettings",
     "BackendSettings",
+    "BatchSettings",
     "ControlSettings",
     "EngineKind",
     "FixedSettings",
@@ -35,5 +40,6 @@ __all__ = [
     "ServerSettings",
     "SessionSettings",
     "Settings",
+    "TokenSettings",
     "UpstreamSettings",
 ]

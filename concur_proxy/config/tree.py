@@ -25,11 +25,13 @@ from concur_proxy.config.types import (
     BackendName,
     BackendUrl,
     HeaderName,
+    IdentityUrl,
     MetricsUrl,
     PathPattern,
     PlainUrl,
     Seconds,
     Secret,
+    SecretText,
     Share,
 )
 from concur_proxy.model import BackendId
@@ -82,11 +84,17 @@ class BackendSettings(Section):
         None, ge=256, le=10**12, description="KV cache capacity in tokens, where the engine does not tell it."
     )
     api_key: Secret | None = Field(
-        None, description="Bearer token for the engine's own probes; requests keep the client's."
+        None,
+        description="Bearer token of the engine. Probes carry it; requests, too, where `auth` is on (they keep the "
+        "client's own where it is off).",
     )
     ca_file: str | None = Field(
         None, min_length=1, description="CA certificates (PEM) that sign its https certificate; default: the system's."
     )
+    cert_file: str | None = Field(
+        None, min_length=1, description="Certificate chain (PEM) to show to an engine that asks for one."
+    )
+    key_file: str | None = Field(None, min_length=1, description="Its key (PEM, not encrypted).")
     insecure: bool = Field(
         False, description="Take any https certificate: whoever is on the way can read and change everything."
     )
@@ -95,6 +103,10 @@ class BackendSettings(Section):
     def _trust_in_one_way(self) -> Self:
         if (self.ca_file or self.insecure) and not self.uses_tls:
             raise ValueError("ca_file and insecure are for https:// URLs")
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("cert_file and key_file go together")
+        if self.cert_file and not self.uses_tls:
+            raise ValueError("cert_file and key_file are for https:// URLs")
         if self.ca_file and self.insecure:
             raise ValueError("ca_file is of no use with insecure: take one of them")
         return self
@@ -172,7 +184,9 @@ class ServerSettings(Section):
         "after this.",
     )
     tls_cert_file: str | None = Field(
-        None, min_length=1, description="Certificate chain (PEM) to serve https:// with; default: plain HTTP."
+        None,
+        min_length=1,
+        description="Certificate chain (PEM) to serve https:// with, read again when it changes; default: plain HTTP.",
     )
     tls_key_file: str | None = Field(None, min_length=1, description="Its key (PEM, not encrypted).")
     tls_client_ca_file: str | None = Field(
@@ -415,16 +429,94 @@ class BatchSettings(Section):
     max_file_bytes: int = Field(200 << 20, ge=1024, le=1 << 36, description="Larger uploads get 413.")
     max_lines: int = Field(50_000, ge=1, le=10_000_000, description="Requests in one batch.")
     max_bytes: int = Field(
-        20 << 30, ge=1024, le=1 << 50, description="All files together; beyond that uploads get 413 until some are gone."
+        20 << 30, ge=1024, le=1 << 50, description="All files together; uploads beyond that get 413."
     )
     retention_s: int = Field(
         30 * 86_400, ge=3600, le=10 * 366 * 86_400, description="Files and batches are deleted after this."
     )
 
 
+class TokenSettings(Section):
+    issuer: IdentityUrl | None = Field(
+        None, description="Whose tokens are taken (claim iss), such as https://login.example.com; none: no tokens."
+    )
+    audience: str | None = Field(
+        None, min_length=1, description="What their claim aud must name: tokens for other services open nothing here."
+    )
+    jwks_url: IdentityUrl | None = Field(
+        None, description="Where the issuer's public keys are; default: as its discovery document says."
+    )
+    jwks_file: str | None = Field(
+        None, min_length=1, description="File with them instead, where no issuer is in reach; read when it changes."
+    )
+    algorithms: tuple[
+        Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"], ...
+    ] = Field(("RS256", "ES256"), min_length=1, max_length=10, description="Signatures that are taken.")
+    name_claim: str = Field("sub", min_length=1, description="Claim that names the caller, who is a tenant by it.")
+    models_claim: str | None = Field(
+        None, min_length=1, description="Claim that lists the models that a caller may use; none: all may use all."
+    )
+
+    @model_validator(mode="after")
+    def _whose_and_for_whom(self) -> Self:
+        if (self.issuer is None) != (self.audience is None):
+            raise ValueError("issuer and audience go together")
+        if self.jwks_url and self.jwks_file:
+            raise ValueError("jwks_url is of no use with jwks_file: take one of them")
+        return self
+
+
+class AuthSettings(Section):
+    keys_file: str | None = Field(
+        None,
+        min_length=1,
+        description="File of API keys, made by `concur-proxy keygen`; read again when it changes. With it every "
+        "request needs a key, and engines get their own api_key in its place.",
+    )
+    keys: SecretText | None = Field(
+        None, description="The content of such a file, for the environment. Keys of both are taken."
+    )
+    jwt: TokenSettings = Field(
+        default=TokenSettings(), description="Tokens of an identity provider; needs the extra `jwt`."
+    )
+
+    @property
+    def is_on(self) -> bool:
+        """Tell whether the proxy checks who calls."""
+        return self.keys_file is not None or self.keys is not None or self.jwt.issuer is not None
+
+
 class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe lines to write.")
     format: Literal["text", "json"] = Field("text", description="Lines for people or for machines.")
+    sample: Share = Field(
+        1.0, description="Share of the access lines of requests that went well which is written; all others are."
+    )
+
+
+class MetricsSettings(Section):
+    max_tenants: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Tenants that metrics tell apart, the first to come; further ones count as other. 0: none.",
+    )
+
+
+class TracingSettings(Section):
+    endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
+        description="OTLP receiver that spans go to, such as http://collector:4318 (extra otel); none: no tracing.",
+    )
+    protocol: Literal["http", "grpc"] = Field("http", description="What it speaks; gRPC is mostly on port 4317.")
+    sample: Share = Field(
+        1.0, description="Share of traces that are recorded where the client's traceparent does not say."
+    )
+    service_name: str = Field("concur-proxy", min_length=1, max_length=256, description="Name of the proxy in traces.")
+
+
+BATCH_PATHS = ("/v1/files", "/v1/batches")
 
 
 class Settings(Section):
@@ -444,7 +536,12 @@ class Settings(Section):
     gate: GateSettings = Field(default=GateSettings(), description="Admission.")
     sessions: SessionSettings = Field(default=SessionSettings(), description="How sessions are recognised.")
     batch: BatchSettings = Field(default=BatchSettings(), description="The Batch API (docs/batch.md).")
+    auth: AuthSettings = Field(
+        default=AuthSettings(), description="Who may call. Off by default: engines check keys, as without a proxy."
+    )
     log: LogSettings = Field(default=LogSettings(), description="Logging.")
+    metrics: MetricsSettings = Field(default=MetricsSettings(), description="Metrics (docs/metrics.md).")
+    tracing: TracingSettings = Field(default=TracingSettings(), description="Traces (docs/tracing.md).")
 
     @model_validator(mode="after")
     def _files_and_batches_stay_here(self) -> Self:
@@ -454,9 +551,6 @@ class Settings(Section):
             if hidden:
                 raise ValueError(f"server.extra_paths: {pattern} forwards {hidden[0]}, which batch.store serves here")
         return self
-
-
-BATCH_PATHS = ("/v1/files", "/v1/batches")
 
 
 def _forwards(pattern: str, path: str) -> bool:

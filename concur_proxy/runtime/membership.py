@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from concur_proxy.config import BackendSettings, FleetSettings
 from concur_proxy.control.target import target_of
+from concur_proxy.errors import ConfigError, InvalidSettingError
 from concur_proxy.fleet.members import Members
 from concur_proxy.fleet.pool import DEFAULT_POOL
 from concur_proxy.fleet.sources.base import Tell
 from concur_proxy.fleet.sources.dns import watch_name
 from concur_proxy.fleet.sources.file import watch_file
+from concur_proxy.gateway import credentials
 from concur_proxy.gateway.upstream import UpstreamPool
 from concur_proxy.model import BackendId
 from concur_proxy.windows.base import Unit
@@ -35,7 +37,10 @@ class NodePort:
     def enter(self, backend: BackendSettings) -> None:
         node, target = self._node, target_of(backend)
         node.targets[target.backend] = target
-        node.pools[target.backend] = UpstreamPool(backend.url, node.settings.upstream, ssl_context=target.tls)
+        credential = credentials.line(target.api_key) if node.doorkeeper is not None else b""
+        node.pools[target.backend] = UpstreamPool(
+            backend.url, node.settings.upstream, ssl_context=target.tls, credential=credential
+        )
         node.dispatcher.add_backend(
             target.backend, DEFAULT_POOL, unit=Unit.SESSIONS, window=node.settings.control.window_min
         )
@@ -69,6 +74,7 @@ class NodePort:
         node.roster.remove(backend)
         node.pools.pop(backend).close()
         del node.targets[backend]
+        node.metrics.forget(backend)
 
 
 class Membership:
@@ -84,6 +90,27 @@ class Membership:
         self.members.say(CONFIGURED, self._node.settings.backends)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(one, name="find backends") for one in self._watchers()]
+
+    def add(self, settings: BackendSettings) -> None:
+        """Take in a backend that an operator names; raise ``InvalidSettingError`` where it cannot be."""
+        named = self.members.named(settings)
+        if named is not None:
+            raise InvalidSettingError(f"{settings.id} ({settings.url}): there is the backend {named} already")
+        before = self.members.said(BY_HAND)
+        try:
+            self.members.say(BY_HAND, [*before, settings])
+        except ConfigError as error:
+            self.members.say(BY_HAND, before)
+            raise InvalidSettingError(error.message) from None
+
+    def remove(self, backend: BackendId) -> bool:
+        """Let a backend go; False where there is none, ``InvalidSettingError`` where another source names it."""
+        sources = self.members.named_by(backend)
+        if found := [source for source in sources if source not in (CONFIGURED, BY_HAND)]:
+            raise InvalidSettingError(f"{backend} is named by {found[0]}: take it out there, or drain it", param="name")
+        for source in sources:
+            self.members.say(source, [one for one in self.members.said(source) if one.id != backend])
+        return bool(sources)
 
     async def aclose(self) -> None:
         for task in self._tasks:

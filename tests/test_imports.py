@@ -31,6 +31,7 @@ LAYERS = {
     "admin": 3,
     "bench": 3,
     "simulate": 3,
+    "state": 3,
     "runtime": 4,
     "cli": 5,
     "__main__": 6,
@@ -82,7 +83,7 @@ HOMES = {
     "prometheus_client": ("observe/metrics.py",),
     "sqlalchemy": ("batch/server_database.py",),
     "fastapi": ("admin/", "batch/", "gateway/app.py", "runtime/serving.py", "sim/server/"),
-    "redis": (),
+    "redis": ("state/",),
 }
 """Where alone a library is imported: a file, or a folder that ends in a slash."""
 

@@ -19,7 +19,7 @@ def why_active(session: Session, backend: Backend, tokens: int) -> AdmitWhy | No
     """Return why a session that is idle on ``backend`` may run its next turn of ``tokens``; None: it may not."""
     if backend.fits(backend.growth(session, tokens)):
         return AdmitWhy.WINDOW
-    if len(backend.places) == 1 and not backend.branches:
+    if len(backend.places) == 1 and not backend.branches and backend.is_all_ours:
         return AdmitWhy.OVERSIZE
     if not backend.hard and not backend.is_second(session) and backend.shadow.is_warm(session):
         return AdmitWhy.WARM
@@ -40,7 +40,7 @@ def why_new(session: Session, backend: Backend, tokens: int, places: Places, *, 
         return None
     if backend.fits(charge):
         return AdmitWhy.WINDOW
-    return AdmitWhy.OVERSIZE if backend.is_empty else None
+    return AdmitWhy.OVERSIZE if backend.is_empty and backend.is_all_ours else None
 
 
 def inherits(session: Session, donor: Session, tokens: int, places: Places) -> bool:

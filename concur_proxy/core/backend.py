@@ -57,6 +57,7 @@ class Backend:
         "typical",
         "unit",
         "up",
+        "whole",
         "window",
     )
 
@@ -66,6 +67,8 @@ class Backend:
         self.unit = unit
         self.minimum, self.maximum = minimum, maximum
         self.window = minimum
+        self.whole = 0.0
+        """The window of all replicas, where ``window`` is this one's share of it; else 0."""
         self.hard = False
         self.up = False
         self.bound = False
@@ -138,6 +141,11 @@ class Backend:
     @property
     def is_empty(self) -> bool:
         return not self.places and not self.branches
+
+    @property
+    def is_all_ours(self) -> bool:
+        """No other replica has a share of the window."""
+        return self.window + ROUNDING >= self.whole
 
     def charged(self, session: Session) -> int:
         """Return what a session that has a place counts for in the window's unit."""

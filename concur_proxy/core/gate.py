@@ -33,12 +33,14 @@ Invariants
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
-from concur_proxy.core import listing, pictures, placement
+from concur_proxy.core import demand, handover, listing, pictures, placement
 from concur_proxy.core.admission import Admission
 from concur_proxy.core.backend import Backend
+from concur_proxy.core.demand import Asked
+from concur_proxy.core.handover import SessionState
 from concur_proxy.core.intake import Intake
 from concur_proxy.core.ledger import Ledger
 from concur_proxy.core.places import Places
@@ -292,6 +294,71 @@ class Gate:
         else:
             state.up = event is BackendEvent.UP
         return self._waiting.look_again(state.pool, now)
+
+    # ------------------------------------------------------------------ one of several replicas
+
+    def set_share(
+        self, backend: BackendId, window: float, *, whole: float, hard: bool = False, now: float
+    ) -> list[Decision]:
+        """Set this replica's share of a window that is ``whole``: no session runs alone unless it is all of it."""
+        self._pools.backend(backend).whole = whole
+        return self.resize(backend, window, hard=hard, now=now)
+
+    def asked(self, backend: BackendId, *, now: float) -> Asked:
+        """Return what this replica would have of a window."""
+        state = self._pools.backend(backend)
+        return demand.of(state, self._waiting.turns.values(), self._pools.held(state.pool), self._ledger, now=now)
+
+    def pool_of(self, backend: BackendId) -> PoolId | None:
+        """Return the pool of a backend, None where it is not here."""
+        return next((state.pool for state in self._pools.backends() if state.id == backend), None)
+
+    def on_paused(self, tell: Callable[[PoolId, SessionKey], None]) -> None:
+        """Have sessions told that lose their place between two turns."""
+        self._places.on_paused = lambda session: tell(session.pool, session.key)
+
+    def session_state(self, pool: PoolId, key: SessionKey, *, now: float) -> SessionState | None:
+        """Return what is known of a session; None where nothing is."""
+        session = self._intake.sessions.get(pool, key)
+        return None if session is None else handover.state_of(session, now=now)
+
+    def take_in(self, state: SessionState, *, place: float, now: float) -> list[Decision]:
+        """Know a session that another replica has known. ``place``: what of the window comes with it, 0 for nothing."""
+        sessions = self._intake.sessions
+        session = sessions.get(state.pool, state.key)
+        if session is None:
+            session = Session(state.key, state.pool)
+            sessions.keep(session)
+        origin = next((each for each in self._pools.backends() if each.id == state.origin), None)
+        handover.learn(session, state, origin, now=now)
+        if origin is not None:
+            origin.set_window(origin.window + place)
+        if origin is None or not origin.up or session.place is not None or session.running:
+            session.paused = session.place is None and session.footprint > 0
+            return self._waiting.dispatch(state.pool, now)
+        tokens = state.charged_tokens or origin.own(session, session.footprint)
+        handover.leave_context(session, origin, tokens)
+        if not place:
+            session.paused = session.footprint > 0
+            return []
+        self._places.restore(session, origin, tokens, state.lease_s, now)
+        return [*self._pass_on(session, origin, now), *self._waiting.dispatch(state.pool, now)]
+
+    def let_go(self, pool: PoolId, key: SessionKey) -> None:
+        """Another replica has the session now; where a turn of it runs here, it is forgotten with that turn.
+
+        Room that this makes is not ours: ``set_share`` comes next.
+        """
+        session = self._intake.sessions.get(pool, key)
+        if session is None:
+            return
+        if session.running or session.held:
+            session.ended = True
+            return
+        if session.origin is not None:
+            session.origin.shadow.forget(session)
+        self._places.let_go(session)
+        self._intake.sessions.drop(session)
 
     # ------------------------------------------------------------------ how a turn gets in
 

@@ -23,7 +23,7 @@ STOP_LEASE = 0.5
 class Places:
     """Who is active. ``policy`` is the one in force."""
 
-    __slots__ = ("_counts", "_timers", "on_vanished", "policy")
+    __slots__ = ("_counts", "_timers", "on_paused", "on_vanished", "policy")
 
     def __init__(self, policy: GatePolicy, counts: Counts, timers: Timers[Session | Turn]) -> None:
         self.policy = policy
@@ -31,6 +31,8 @@ class Places:
         self._timers = timers
         self.on_vanished: Callable[[Session], None] = _ignore
         """Told of a session that had a place and is not expected to come back."""
+        self.on_paused: Callable[[Session], None] = _ignore
+        """Told of a session that has lost its place between two turns."""
 
     # riding a place
 
@@ -79,6 +81,20 @@ class Places:
             lease *= STOP_LEASE
         return min(max(lease, policy.lease_min_s), policy.lease_max_s)
 
+    def restore(self, session: Session, backend: Backend, tokens: int, lease_s: float, now: float) -> None:
+        """Give a session that has come from another replica the idle place that it had there."""
+        session.paused = False
+        backend.give_place(session, tokens)
+        backend.set_idle(session)
+        session.lease_until = now + lease_s
+        if session.wakes_at is None or session.wakes_at > session.lease_until:
+            self._timers.set(session, session.lease_until)
+
+    def let_go(self, session: Session) -> None:
+        """Another replica has the session now, and its place."""
+        self.give_up(session)
+        self._timers.clear(session)
+
     # taking places back
 
     @staticmethod
@@ -99,6 +115,7 @@ class Places:
         self.give_up(session)
         session.paused = True
         self._counts.paused += 1
+        self.on_paused(session)
 
     def pause_surplus(self, backend: Backend) -> bool:
         """Pause eagerly, where that is the policy: idle sessions over the window, longest idle first."""

@@ -100,6 +100,13 @@ class Shadow:
             self._shared.leave(session.prefix_key)
         return self._evict()
 
+    def forget(self, session: Session) -> None:
+        """A session that nothing runs for is another replica's from now on."""
+        left = self._idle.pop(session, None)
+        if left is not None:
+            self._tokens -= left.resident
+            self._shared.leave(session.prefix_key)
+
     def flush(self) -> Sequence[Session]:
         """The engine's cache is empty; running turns still hold theirs."""
         lost = [session for session, left in self._idle.items() if left.is_warm]

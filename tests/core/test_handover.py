@@ -1,0 +1,127 @@
+"""Sessions that move between the gates of two replicas, and shares of a window instead of the whole of it."""
+
+import pytest
+
+from concur_proxy.model import AdmitWhy, BackendEvent, Held
+from tests.core.stand import POOL, SESSIONS, TOKENS, A, Stand, key
+
+
+def moved(one, other, name, *, with_place=True):
+    """Let a session go from one gate to the other, with its part of the window."""
+    state = one.gate.session_state(POOL, key(name), now=one.now)
+    one.gate.let_go(POOL, key(name))
+    other.note(other.gate.take_in(state, place=state.charge if with_place else 0.0, now=other.now))
+    return state
+
+
+@pytest.mark.parametrize("unit", [SESSIONS, TOKENS])
+def test_a_place_moves_with_its_session_and_its_next_turn_rides_it(unit):
+    here, there = (Stand(10_000, unit=unit, capacity=20_000) for _ in range(2))
+    here.arrive("s", tokens=900)
+    here.finish("s", prompt=900, completion=100)
+    charge = here.gate.session_state(POOL, key("s"), now=here.now).charge
+    there.gate.set_bounds(A, minimum=0.0, maximum=10_000, now=there.now)
+    there.gate.set_share(A, 0.0, whole=10_000.0, now=there.now)
+    moved(here, there, "s")
+    assert here.gate.view(A, now=here.now).active == 0
+    assert there.gate.view(A, now=there.now).active == 1
+    assert charge == (1 if unit is SESSIONS else 1000)
+    assert there.backend().window == charge
+    lease = there.arrive("s", tokens=1000).lease
+    assert lease.why is AdmitWhy.WINDOW
+    assert there.gate.view(A, now=there.now).active == 1
+
+
+def test_its_context_is_known_to_be_warm_where_it_was():
+    here, there = (Stand(2, 2, capacity=20_000) for _ in range(2))
+    backend = here.arrive("s", tokens=900).lease.backend
+    here.finish("s", prompt=900, completion=100)
+    moved(here, there, "s")
+    there.arrive("other", tokens=10)  # the other backend would be the emptier one
+    assert there.arrive("s", tokens=1000).lease.backend == backend
+    assert here.gate.session_state(POOL, key("s"), now=here.now) is None
+
+
+def test_a_session_without_a_place_waits_ahead_of_new_ones():
+    here, there = Stand(1, capacity=20_000), Stand(1, capacity=20_000, max_wait_s=600)
+    here.arrive("s", tokens=900)
+    here.finish("s", prompt=900, completion=100)
+    moved(here, there, "s", with_place=False)
+    there.arrive("first")
+    assert isinstance(there.arrive("new"), Held)
+    there.wait(1)
+    assert isinstance(there.arrive("s"), Held)
+    there.gate.end_session(key("first"), now=there.now)
+    assert there.finish("first") == ["s"]
+
+
+def test_a_turn_that_waits_already_rides_the_place_that_comes_after_it():
+    here, there = Stand(1, capacity=20_000), Stand(1, capacity=20_000)
+    here.arrive("s", tokens=900)
+    here.finish("s", prompt=900, completion=100)
+    there.arrive("other")
+    assert isinstance(there.arrive("s"), Held)
+    moved(here, there, "s")
+    assert there.leases["s"].why is AdmitWhy.WINDOW
+    assert there.backend().window == 2
+
+
+def test_the_lease_goes_on_where_it_went():
+    here, there = Stand(5, capacity=20_000), Stand(5, capacity=20_000)
+    here.arrive("s", tokens=900)
+    here.finish("s", prompt=900, completion=100)
+    lease_s = moved(here, there, "s").lease_s
+    there.wait(lease_s - 1)
+    assert there.gate.view(A, now=there.now).active == 1
+    there.wait(2)
+    assert there.gate.view(A, now=there.now).active == 0
+
+
+def test_a_session_that_is_let_go_while_it_runs_leaves_with_its_turn():
+    stand = Stand(5, capacity=20_000)
+    stand.arrive("s", tokens=900)
+    stand.gate.let_go(POOL, key("s"))
+    assert stand.gate.view(A, now=stand.now).active == 1
+    stand.finish("s", prompt=900, completion=100)
+    assert stand.gate.view(A, now=stand.now).active == 0
+
+
+def test_its_backend_is_down_there_so_it_waits_like_one_that_has_lost_its_place():
+    here, there = Stand(5, capacity=20_000), Stand(5, 5, capacity=20_000)
+    here.arrive("s", tokens=900)
+    here.finish("s", prompt=900, completion=100)
+    there.event(A, BackendEvent.LOST)
+    moved(here, there, "s")
+    assert there.gate.view(A, now=there.now).active == 0
+    assert there.arrive("s", tokens=1000).lease.backend != A
+
+
+def test_nobody_runs_alone_in_a_part_of_a_window():
+    stand = Stand(100, unit=TOKENS)
+    stand.gate.set_bounds(A, minimum=0.0, maximum=1e9, now=0.0)
+    stand.gate.set_share(A, 100.0, whole=300.0, now=0.0)
+    assert isinstance(stand.arrive("large", tokens=1000), Held)
+    stand.note(stand.gate.set_share(A, 300.0, whole=300.0, now=0.0))
+    assert stand.leases["large"].why is AdmitWhy.OVERSIZE
+
+
+def test_what_a_replica_asks_for_is_what_is_active_and_what_waits():
+    stand = Stand(1)
+    stand.arrive("a")
+    stand.wait(3)
+    stand.arrive("b")
+    stand.wait(2)
+    stand.arrive("c")
+    asked = stand.gate.asked(A, now=stand.now)
+    assert (asked.load, asked.wanted, asked.first, asked.waited_s) == (1, 2, 1, 2)
+
+
+def test_a_paused_session_is_told():
+    told = []
+    stand = Stand(1, pause="eager", capacity=20_000)
+    stand.gate.on_paused(lambda pool, name: told.append((pool, name)))
+    stand.arrive("s", tokens=900)
+    stand.finish("s", prompt=900, completion=100)
+    stand.gate.set_bounds(A, minimum=0.0, maximum=1e9, now=stand.now)
+    stand.gate.resize(A, 0.0, now=stand.now)
+    assert told == [(POOL, key("s"))]

@@ -1,0 +1,81 @@
+"""How a window is divided, as laws over any demands."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from concur_proxy.state.shares import Demand, divide, water_fill
+
+amounts = st.floats(0, 1e6)
+counts = st.integers(0, 50)
+
+
+@st.composite
+def demands(draw, amount=amounts):
+    names = draw(st.lists(st.sampled_from("abcdefgh"), min_size=1, unique=True))
+    found = {}
+    for name in names:
+        wanted = float(draw(amount))
+        first = draw(st.floats(0, 1)) * wanted if wanted else 0.0
+        waited = draw(st.floats(0, 1000)) if wanted else None
+        found[name] = Demand(float(draw(amount)), wanted, first, waited)
+    return found
+
+
+@given(amounts, demands())
+def test_the_sum_never_exceeds_the_window_and_nothing_of_it_lies_idle(window, asked):
+    shares = divide(window, asked, indivisible=False)
+    assert shares.keys() == asked.keys()
+    assert all(share >= 0 for share in shares.values())
+    assert sum(shares.values()) <= window
+    assert math.isclose(sum(shares.values()), window, rel_tol=1e-6, abs_tol=1e-6)
+
+
+@given(counts, demands(counts))
+def test_places_are_whole_and_all_given(window, asked):
+    shares = divide(float(window), asked, indivisible=True)
+    assert all(share == int(share) >= 0 for share in shares.values())
+    assert sum(shares.values()) == window
+
+
+@given(counts, demands(counts))
+def test_who_asks_for_what_is_there_gets_it(window, asked):
+    shares = divide(float(window), asked, indivisible=True)
+    if sum(demand.whole for demand in asked.values()) <= window:
+        assert all(shares[name] >= demand.whole for name, demand in asked.items())
+
+
+@given(amounts, demands())
+def test_the_turn_that_has_waited_longest_is_provided_for(window, asked):
+    waiting = [name for name, demand in asked.items() if demand.waited_s is not None]
+    if not waiting:
+        return
+    name = max(waiting, key=lambda each: (asked[each].waited_s, each))
+    need = min(window, asked[name].load + asked[name].first)
+    assert divide(window, asked, indivisible=False)[name] >= need * (1 - 1e-9)
+
+
+@given(amounts, st.dictionaries(st.sampled_from("abcdefgh"), amounts, min_size=1))
+def test_nobody_gets_more_than_a_smaller_claim_leaves(amount, claims):
+    granted = water_fill(amount, claims)
+    assert all(granted[name] <= claim for name, claim in claims.items())
+    unmet = [name for name in claims if granted[name] < claims[name] - 1e-6]
+    if unmet:
+        level = min(granted[name] for name in unmet)
+        assert all(share <= level * (1 + 1e-6) + 1e-6 for share in granted.values())
+        assert math.isclose(sum(granted.values()), amount, rel_tol=1e-6, abs_tol=1e-6)
+
+
+def test_three_replicas_with_nothing_to_do_share_a_window_of_ten():
+    idle = {name: Demand() for name in "abc"}
+    assert divide(10.0, idle, indivisible=True) == {"a": 4.0, "b": 3.0, "c": 3.0}
+
+
+def test_a_session_as_large_as_the_window_gets_all_of_it_when_it_has_waited_longest():
+    asked = {"a": Demand(0, 100, 100, waited_s=9.0), "b": Demand(60, 400, 10, waited_s=8.0)}
+    assert divide(100.0, asked, indivisible=False)["a"] == 100.0
+
+
+def test_a_window_without_end_needs_no_dividing():
+    assert divide(math.inf, {"a": Demand(), "b": Demand(5)}, indivisible=True) == {"a": math.inf, "b": math.inf}

@@ -200,6 +200,11 @@ class ControlLoop:
         entry = self._entries.get(backend)
         return entry.regulator.signals if entry else None
 
+    def regulator(self, backend: BackendId) -> Regulator | None:
+        """Return what moves a backend's window, to look at."""
+        entry = self._entries.get(backend)
+        return entry.regulator if entry else None
+
     def history(self, backend: BackendId) -> tuple[Point, ...]:
         """Return the updates of a window, oldest first."""
         entry = self._entries.get(backend)

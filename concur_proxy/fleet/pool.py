@@ -76,6 +76,10 @@ class Fleet:
                 merged.setdefault(name, model)
         return list(merged.values())
 
+    def models_of(self, backend: BackendId) -> tuple[str, ...]:
+        """Return the names of the models that a backend lists; none where they are not known."""
+        return tuple(self._models.get(backend) or ())
+
     def _regroup(self) -> dict[BackendId, PoolId]:
         groups = _components({backend: frozenset(models or ()) for backend, models in self._models.items()})
         pools: dict[BackendId, PoolId] = {}

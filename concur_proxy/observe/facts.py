@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from concur_proxy.core.report import GateSnapshot
 from concur_proxy.model import BackendId, Signals
@@ -15,9 +15,19 @@ class EngineFacts:
 
     signals: Signals
     """What the newest update of its window went by."""
+    state: str = "unknown"
+    """Of its health: what the probes and the turns there say."""
+    models: tuple[str, ...] = ()
+    """What it serves, as it says."""
+    law_values: Mapping[str, float] = field(default_factory=dict)
+    """What its law knows and goes by, by name."""
+    set_by_operator: bool = False
+    """The window was set by hand: the law does not move it."""
     connections_open: int = 0
     connections_idle: int = 0
     connection_retries: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +39,11 @@ class ProxyFacts:
     stale_after_s: float
     gate: GateSnapshot
     engines: Mapping[BackendId, EngineFacts]
+    law_parameters: Mapping[str, float] = field(default_factory=dict)
+    """What the law was told to go by: thresholds, factors, periods."""
+    requests_open: int = 0
+    """Requests on their way, held and running, on all paths."""
+    background_leases: int = 0
+    """Leases of background responses whose requests have been answered."""
+    compiled: bool = False
+    """The data path runs compiled."""

@@ -1,20 +1,28 @@
 """What is counted while requests are served: the cheapest thing that a scrape can make metrics of.
 
 ``prometheus_client``'s own counters and histograms take five times as long per request, mostly for locks that one event
-loop does not need. All keys come from fixed sets and from the operator's backends.
+loop does not need. All keys come from fixed sets and from the operator's backends; models and tenants are bounded, and
+what is beyond the bound is counted as ``OTHER``.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from itertools import accumulate
 
-from concur_proxy.model import BackendId, Outcome, TurnRecord, Usage
-from concur_proxy.observe.turnlog import TurnLog
+from concur_proxy.model import BackendId, Outcome, RefusalReason, TurnRecord, Usage
+from concur_proxy.observe.turnlog import TurnLog, sampled_trace
 
-SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0, 120.0, 300.0, 600.0)
-"""Upper ends of buckets: from a cache hit to the longest wait."""
+SECONDS = (
+    *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    *(25.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1200.0, 1800.0),
+)
+"""Upper ends of buckets: from a cache hit to an agent's longest turn."""
+
+LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""The same for delays of the event loop."""
 
 RECENT = 0.98
 """Weight of a turn against the next one in the recent hit rate: the last 50 turns count."""
@@ -22,17 +30,31 @@ RECENT = 0.98
 NO_BACKEND = BackendId("")
 """Where requests that never reached a backend are counted."""
 
+OTHER = "other"
+"""Where models and tenants beyond the bound are counted."""
+
+MAX_MODELS = 100
+"""Names of models that metrics carry; engines list more where they load an adapter for each customer."""
+
+_REFUSALS = frozenset(reason.value for reason in RefusalReason)
+
 
 class Histogram:
-    __slots__ = ("_counts", "total")
+    __slots__ = ("_counts", "_ends", "exemplars", "total")
 
-    def __init__(self) -> None:
-        self._counts = [0] * (len(SECONDS) + 1)
+    def __init__(self, ends: tuple[float, ...] = SECONDS) -> None:
+        self._ends = ends
+        self._counts = [0] * (len(ends) + 1)
         self.total = 0.0
+        self.exemplars: dict[int, tuple[str, float]] = {}
+        """Trace id and value of the newest traced observation in each bucket."""
 
-    def observe(self, seconds: float) -> None:
-        self._counts[bisect_left(SECONDS, seconds)] += 1
+    def observe(self, seconds: float, trace: str = "") -> None:
+        bucket = bisect_left(self._ends, seconds)
+        self._counts[bucket] += 1
         self.total += seconds
+        if trace:
+            self.exemplars[bucket] = trace, seconds
 
     @property
     def count(self) -> int:
@@ -40,19 +62,56 @@ class Histogram:
 
     def buckets(self) -> list[tuple[str, float]]:
         """Return upper end and cumulative count of each bucket, as the exposition format has them."""
-        ends = [*(str(end) for end in SECONDS), "+Inf"]
+        ends = [*(str(end) for end in self._ends), "+Inf"]
         return list(zip(ends, accumulate(self._counts), strict=True))
 
 
 class Served:
     """How long all requests of one kind took on one backend."""
 
-    __slots__ = ("duration", "first_token", "queued")
+    __slots__ = ("duration", "engine_first_token", "first_token", "queued")
 
     def __init__(self) -> None:
         self.duration = Histogram()
         self.queued = Histogram()
         self.first_token = Histogram()
+        self.engine_first_token = Histogram()
+
+
+class Lane:
+    """How long the turns of one lane waited, and how many were refused."""
+
+    __slots__ = ("refused", "waited")
+
+    def __init__(self) -> None:
+        self.waited = Histogram()
+        self.refused = 0
+
+
+class Share:
+    """What the requests of one model or tenant took."""
+
+    __slots__ = ("cached", "completion", "prompt", "queued_s", "refused", "requests")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.refused = 0
+        self.queued_s = 0.0
+        self.prompt = 0
+        self.cached = 0
+        self.completion = 0
+
+    def add(self, turn: TurnLog) -> None:
+        self.requests += 1
+        if turn.outcome in _REFUSALS:
+            self.refused += 1
+        if turn.queued_s is not None:
+            self.queued_s += turn.queued_s
+        usage = turn.usage
+        if usage is not None:
+            self.prompt += usage.prompt_tokens
+            self.cached += usage.cached_tokens or 0
+            self.completion += usage.completion_tokens
 
 
 class Spent:
@@ -84,43 +143,136 @@ class Spent:
         return self.recently_cached / self.recently_measured if self.recently_measured else None
 
 
-class Tallies:
-    """Everything that is counted as it happens."""
+class Work:
+    """What finished turns cost one backend, where answers told how much was cached."""
 
-    __slots__ = ("evicted", "finished", "moves", "rejected_ids", "requests", "scrapes", "served", "spent")
+    __slots__ = ("computed", "evicted", "expected", "recently_expected", "recently_measured", "useful")
 
     def __init__(self) -> None:
+        self.computed = 0
+        """Tokens prefilled and generated."""
+        self.useful = 0
+        """Those that an undisturbed cache would have needed, too."""
+        self.expected = 0
+        """Prompt tokens that an undisturbed cache would have had."""
+        self.evicted = 0
+        """Those of them that were not there, and so were computed again."""
+        self.recently_measured = 0.0
+        self.recently_expected = 0.0
+
+    def add(self, usage: Usage, cached: int, expected: int | None) -> None:
+        computed = max(0, usage.prompt_tokens - cached) + usage.completion_tokens
+        evicted = 0 if expected is None else max(0, expected - cached)
+        self.computed += computed
+        self.useful += max(0, computed - evicted)
+        self.expected += expected or 0
+        self.evicted += evicted
+        self.recently_measured = RECENT * self.recently_measured + usage.prompt_tokens
+        self.recently_expected = RECENT * self.recently_expected + cached + evicted
+
+    @property
+    def recent_expected_hit_rate(self) -> float | None:
+        """The hit rate that an undisturbed cache would have given the last turns; None before the first that told."""
+        return self.recently_expected / self.recently_measured if self.recently_measured else None
+
+
+class Tallies:
+    """Everything that is counted as it happens. ``max_tenants``: how many are told apart; 0: none."""
+
+    __slots__ = (
+        "cold",
+        "finished",
+        "hot",
+        "lag",
+        "max_tenants",
+        "models",
+        "moves",
+        "rejected_ids",
+        "requests",
+        "scrapes",
+        "served",
+        "spent",
+        "tenants",
+        "thinking",
+        "work",
+    )
+
+    def __init__(self, max_tenants: int = 0) -> None:
+        self.max_tenants = max_tenants
         self.requests: Counter[tuple[BackendId, str, int, str]] = Counter()
         """By backend, kind, first digit of the status, and outcome."""
         self.served: defaultdict[tuple[BackendId, str], Served] = defaultdict(Served)
         """By backend and kind."""
+        self.hot = Lane()
+        self.cold = Lane()
         self.spent: defaultdict[BackendId, Spent] = defaultdict(Spent)
+        self.work: defaultdict[BackendId, Work] = defaultdict(Work)
+        self.thinking: defaultdict[BackendId, Histogram] = defaultdict(Histogram)
+        """Time between an answer and the session's next turn."""
+        self.models: dict[str, Share] = {OTHER: Share()}
+        self.tenants: dict[str, Share] = {}
         self.rejected_ids = 0
         self.finished: Counter[tuple[BackendId, Outcome]] = Counter()
-        self.evicted: Counter[BackendId] = Counter()
-        """Prompt tokens that should have been cached and were not."""
         self.scrapes: Counter[tuple[BackendId, bool]] = Counter()
         """By backend and whether they failed."""
         self.moves: Counter[tuple[BackendId, str]] = Counter()
         """Changes of windows by backend and direction."""
+        self.lag = Histogram(LAG_SECONDS)
+
+    def learn_models(self, names: Iterable[str]) -> None:
+        """Tell models apart that engines list, as many as the bound allows."""
+        for name in names:
+            if len(self.models) <= MAX_MODELS:
+                self.models.setdefault(name, Share())
 
     def turn(self, turn: TurnLog) -> None:
         """Count an answered request."""
         backend = turn.backend or NO_BACKEND
+        trace = sampled_trace(turn.traceparent) if turn.traceparent else ""
         self.requests[backend, turn.kind, turn.status // 100, turn.outcome] += 1
         self.rejected_ids += turn.session_rejected
         served = self.served[backend, turn.kind]
-        served.duration.observe(turn.total_s)
-        if turn.queued_s is not None:
-            served.queued.observe(turn.queued_s)
+        served.duration.observe(turn.total_s, trace)
+        queued_s = turn.queued_s
+        if queued_s is not None:
+            served.queued.observe(queued_s, trace)
+            lane = self.cold if turn.cold else self.hot
+            if turn.outcome in _REFUSALS:
+                lane.refused += 1
+            else:
+                lane.waited.observe(queued_s)
         if turn.first_token_s is not None:
-            served.first_token.observe(turn.first_token_s)
+            served.first_token.observe(turn.first_token_s, trace)
+            served.engine_first_token.observe(max(0.0, turn.first_token_s - (queued_s or 0.0)))
         if turn.usage is not None:
             self.spent[backend].add(turn.usage)
+        if turn.model is not None:
+            (self.models.get(turn.model) or self.models[OTHER]).add(turn)
+        if self.max_tenants:
+            self._tenant(turn.tenant).add(turn)
+
+    def forget(self, backend: BackendId) -> None:
+        """A backend is gone for good: what was counted of it goes, too, as backends come without end (invariant 9)."""
+        self.spent.pop(backend, None)
+        self.work.pop(backend, None)
+        self.thinking.pop(backend, None)
+        for counted in (self.requests, self.served, self.finished, self.scrapes, self.moves):
+            for key in [key for key in counted if key[0] == backend]:
+                del counted[key]  # type: ignore[attr-defined]
+
+    def _tenant(self, name: str) -> Share:
+        share = self.tenants.get(name)
+        if share is None:
+            if len(self.tenants) >= self.max_tenants:
+                name = OTHER
+            share = self.tenants.setdefault(name, Share())
+        return share
 
     def record(self, record: TurnRecord) -> None:
         """Count a turn that gave its lease back."""
         self.finished[record.backend, record.outcome] += 1
-        usage, expected = record.usage, record.expected_cached_tokens
-        if usage is not None and usage.cached_tokens is not None and expected is not None:
-            self.evicted[record.backend] += max(0, expected - usage.cached_tokens)
+        usage = record.usage
+        if usage is not None and usage.cached_tokens is not None:
+            self.work[record.backend].add(usage, usage.cached_tokens, record.expected_cached_tokens)
+        if record.think_s is not None:
+            self.thinking[record.backend].observe(record.think_s)

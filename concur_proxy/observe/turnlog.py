@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 from concur_proxy.model import BackendId, SessionKey, Usage
+
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?"
+)
 
 
 @dataclass(init=False, slots=True, unsafe_hash=True)
@@ -88,3 +93,15 @@ class TurnLog:
         self.tenant = tenant
         self.cold = cold
         self.traceparent = traceparent
+
+
+def trace_id(traceparent: str) -> str:
+    """Return the trace's id, 32 hexadecimal digits; empty where this is no trace context of the W3C."""
+    found = _TRACEPARENT.fullmatch(traceparent)
+    return found[1] if found else ""
+
+
+def sampled_trace(traceparent: str) -> str:
+    """Return the trace's id where its context says that it is recorded, else an empty text."""
+    found = _TRACEPARENT.fullmatch(traceparent)
+    return found[1] if found and int(found[2], 16) & 1 else ""

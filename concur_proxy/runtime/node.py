@@ -100,6 +100,7 @@ class Node:
         self._loop_task = asyncio.get_running_loop().create_task(self.loop.run(), name="control loop")
         self._lag_task = asyncio.get_running_loop().create_task(watch_loop(self.metrics.lagged), name="loop lag")
         self.historian.start()
+        self._lag_task = asyncio.get_running_loop().create_task(watch_loop(self.metrics.lagged), name="loop lag")
         if self.keeper is not None:
             self.keeper.start()
 

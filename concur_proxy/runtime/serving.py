@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import uvicorn
 import uvloop
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 
 from concur_proxy.admin import api
 from concur_proxy.config import ServerSettings, Settings
@@ -109,8 +109,9 @@ def _server(node: Node) -> Server:
 def _app(node: Node) -> FastAPI:
     app = create_app(models=lambda headers: ask_all(node.pools_up(), headers), readiness=lambda: _readiness(node))
 
-    async def metrics() -> Response:
-        return Response(node.metrics.render(gather(node)), media_type=node.metrics.content_type)
+    async def metrics(request: Request) -> Response:
+        page, media_type = node.metrics.render(gather(node), request.headers.get("accept", ""))
+        return Response(page, media_type=media_type)
 
     app.add_api_route("/metrics", metrics)
     api.install(app, Operations(node), token=node.settings.server.admin_token, namespace_of=node.handler.namespace_of)

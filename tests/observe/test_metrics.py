@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import platform
 import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from concur_proxy import __version__
+from concur_proxy.control.condition import State
 from concur_proxy.core.report import BackendSnapshot, GateSnapshot
 from concur_proxy.model import (
     AdmitWhy,
@@ -22,9 +27,11 @@ from concur_proxy.model import (
     TurnRecord,
     Usage,
 )
+from concur_proxy.observe.catalogue import FAMILIES, NAMES
 from concur_proxy.observe.facts import EngineFacts, ProxyFacts
-from concur_proxy.observe.metrics import COUNTERS, GAUGES, HISTOGRAMS, NAMES, Metrics
-from concur_proxy.observe.tallies import SECONDS
+from concur_proxy.observe.families import STATES
+from concur_proxy.observe.metrics import Metrics
+from concur_proxy.observe.tallies import MAX_MODELS, SECONDS
 from concur_proxy.observe.turnlog import TurnLog
 from concur_proxy.windows.base import Unit
 
@@ -46,6 +53,7 @@ PLACES = BackendSnapshot(
     capacity_tokens=131_072,
     cached_tokens=0,
     expected_cached_tokens=0,
+    cache_tokens=100_000,
 )
 GATE = GateSnapshot(
     arrived=20,
@@ -63,14 +71,33 @@ GATE = GateSnapshot(
     leases_expired=1,
     sessions=9,
     backends={GPU: PLACES},
+    held_paused=3,
+    longest_wait_s=12.5,
 )
 ENGINE = EngineFacts(
-    signals=Signals(age_s=0.75, running=3, waiting=0, kv_usage=0.25, hit_rate=0.9),
+    signals=Signals(age_s=0.75, running=3, waiting=0, kv_usage=0.25, hit_rate=0.9, preemptions=2, rejections=0),
+    state="resting",
+    models=("m",),
+    law_values={"congestion": 0.5},
+    set_by_operator=True,
     connections_open=5,
     connections_idle=2,
     connection_retries=1,
+    sent_bytes=300,
+    received_bytes=4000,
 )
-FACTS = ProxyFacts(law="aimd", mode="enforce", stale_after_s=10, gate=GATE, engines={GPU: ENGINE})
+FACTS = ProxyFacts(
+    law="aimd",
+    mode="enforce",
+    stale_after_s=10,
+    gate=GATE,
+    engines={GPU: ENGINE},
+    law_parameters={"usage_high": 0.5},
+    requests_open=11,
+    background_leases=1,
+)
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
 TURN = TurnLog(
     request_id="r",
     method="POST",
@@ -84,6 +111,8 @@ TURN = TurnLog(
     queued_s=0.05,
     first_token_s=0.2,
     usage=Usage(prompt_tokens=100, completion_tokens=20, cached_tokens=80),
+    model="m",
+    tenant="acme",
 )
 RECORD = TurnRecord(
     backend=GPU,
@@ -92,15 +121,20 @@ RECORD = TurnRecord(
     arrived_at=0,
     admitted_at=0,
     finished_at=1,
+    think_s=7.5,
     usage=Usage(100, 20, 30),
     expected_cached_tokens=90,
 )
 
 
+def page(metrics: Metrics, facts: ProxyFacts = FACTS, accept: str = "") -> str:
+    return metrics.render(facts, accept)[0].decode()
+
+
 def samples(metrics: Metrics, facts: ProxyFacts = FACTS) -> dict[tuple[str, ...], float]:
     """Read the page as Prometheus does; keys are name and label values in alphabetic order of the labels."""
     found = {}
-    for family in text_string_to_metric_families(metrics.render(facts).decode()):
+    for family in text_string_to_metric_families(page(metrics, facts)):
         for sample in family.samples:
             found[sample.name, *(value for _, value in sorted(sample.labels.items()))] = sample.value
     return found
@@ -115,18 +149,38 @@ def ours(found) -> set[str]:
 
 
 def test_every_metric_has_samples_once_everything_has_happened():
-    metrics = Metrics()
+    metrics = Metrics(max_tenants=1)
+    metrics.learn_models(["m"])
     metrics.turn(TURN)
     metrics.record(RECORD)
     metrics.scraped(GPU, failed=True)
     metrics.window_moved(GPU, 10.0, 12.0)
+    metrics.lagged(0.002)
     assert ours(samples(metrics)) == set(NAMES)
 
 
 def test_facts_are_shown_as_they_are():
-    found = samples(Metrics())
+    metrics = Metrics()
+    metrics.learn_models(["m"])
+    found = samples(metrics)
     for key, value in {
-        ("concur_build_info", __version__): 1,
+        ("concur_build_info", "false", platform.python_version(), __version__): 1,
+        ("concur_turns_held_paused",): 3,
+        ("concur_pool_turns_held", "default"): 4,
+        ("concur_longest_wait_seconds",): 12.5,
+        ("concur_requests_open",): 11,
+        ("concur_background_leases",): 1,
+        ("concur_window_set_by_operator", GPU): 1,
+        ("concur_law_value", GPU, "congestion"): 0.5,
+        ("concur_law_parameter", "usage_high"): 0.5,
+        ("concur_cache_tokens", GPU): 100_000,
+        ("concur_backend_state", GPU, "resting"): 1,
+        ("concur_backend_state", GPU, "up"): 0,
+        ("concur_model_info", GPU, "m", "default"): 1,
+        ("concur_engine_preemptions", GPU): 2,
+        ("concur_engine_rejections", GPU): 0,
+        ("concur_relay_bytes_total", GPU, "sent"): 300,
+        ("concur_relay_bytes_total", GPU, "received"): 4000,
         ("concur_policy_info", "aimd", "enforce"): 1,
         ("concur_turns_arrived_total",): 20,
         ("concur_turns_admitted_total", "window"): 10,
@@ -269,12 +323,127 @@ def test_changes_of_a_window_are_counted_by_direction():
 
 def test_names_have_the_prefix_and_their_unit():
     assert len(set(NAMES)) == len(NAMES)
-    assert all(name.startswith("concur_") for name in NAMES)
-    assert all(family.name.endswith("_total") for family in COUNTERS)
-    assert not any(family.name.endswith("_total") for family in GAUGES)
-    assert all(family.name.endswith("_seconds") for family in HISTOGRAMS)
+    for family in FAMILIES:
+        assert family.name.startswith("concur_")
+        assert family.name.removesuffix("_total").endswith(f"_{family.unit}" if family.unit else ""), family.name
+        assert family.help.endswith(".")
 
 
 def test_the_page_is_what_prometheus_expects():
-    assert Metrics.content_type.startswith("text/plain; version=0.0.4")
-    assert "process_resident_memory_bytes" in Metrics().render(FACTS).decode()
+    text, media_type = Metrics().render(FACTS)
+    assert media_type.startswith("text/plain; version=0.0.4")
+    assert "process_resident_memory_bytes" in text.decode()
+
+
+def test_the_wait_in_the_gate_is_no_work_of_the_engine():
+    metrics = Metrics()
+    metrics.turn(replace(TURN, queued_s=9.0, first_token_s=9.5))
+    found = samples(metrics)
+    assert found["concur_time_to_first_token_seconds_sum", GPU, "chat"] == 9.5
+    assert found["concur_engine_first_token_seconds_sum", GPU, "chat"] == 0.5
+
+
+def test_lanes_have_their_own_waiting_times_and_refusals():
+    metrics = Metrics()
+    metrics.turn(TURN)
+    metrics.turn(replace(TURN, cold=True, queued_s=70.0))
+    metrics.turn(replace(TURN, outcome="queue_full", status=429, backend=None, queued_s=0.0))
+    found = samples(metrics)
+    assert [found["concur_lane_wait_seconds_count", lane] for lane in ("hot", "cold")] == [1, 1]
+    assert [found["concur_lane_refusals_total", lane] for lane in ("hot", "cold")] == [1, 0]
+    assert found["concur_lane_wait_seconds_sum", "cold"] == 70.0
+
+
+def test_work_is_parted_into_useful_and_repeated():
+    metrics = Metrics()
+    metrics.record(RECORD)  # 70 of 100 prefilled, 60 of them again, 20 generated
+    found = samples(metrics)
+    assert found["concur_computed_tokens_total", GPU] == 90
+    assert found["concur_useful_tokens_total", GPU] == 30
+    assert found["concur_evicted_tokens_total", GPU] == metrics.recomputed(GPU) == 60
+    assert found["concur_expected_cached_tokens_total", GPU] == 90
+    assert found["concur_expected_hit_ratio", GPU] == 0.9
+
+
+@given(st.lists(st.tuples(*(st.integers(0, 500),) * 3, st.none() | st.integers(0, 700)), min_size=1))
+def test_all_work_is_useful_or_repeated(turns):
+    metrics = Metrics()
+    for prompt, completion, cached, expected in turns:
+        usage = Usage(prompt, completion, min(cached, prompt))
+        told = None if expected is None else min(expected, prompt)
+        metrics.record(replace(RECORD, usage=usage, expected_cached_tokens=told))
+    found = samples(metrics)
+    useful, repeated = (found[f"concur_{name}_tokens_total", GPU] for name in ("useful", "evicted"))
+    assert found["concur_computed_tokens_total", GPU] == useful + repeated
+    assert min(useful, repeated) >= 0
+
+
+def test_models_that_no_engine_lists_count_as_other():
+    metrics = Metrics()
+    metrics.learn_models(["m", *(f"adapter-{n}" for n in range(2 * MAX_MODELS))])
+    for name in ("m", "chosen-by-client", "adapter-199"):
+        metrics.turn(replace(TURN, model=name))
+    found = samples(metrics)
+    assert found["concur_model_requests_total", "m"] == 1
+    assert found["concur_model_requests_total", "other"] == 2
+    assert found["concur_model_tokens_total", "other", "cached"] == 160
+    assert len([key for key in found if key[0] == "concur_model_requests_total"]) == MAX_MODELS + 1
+
+
+def test_tenants_are_told_apart_where_somebody_asked_for_them_up_to_a_bound():
+    quiet, metrics = Metrics(), Metrics(max_tenants=2)
+    for name in ("a", "b", "c", "d", "a"):
+        quiet.turn(replace(TURN, tenant=name))
+        metrics.turn(replace(TURN, tenant=name))
+    found = samples(metrics)
+    counts = {key[1]: value for key, value in found.items() if key[0] == "concur_tenant_requests_total"}
+    assert counts == {"a": 2, "b": 1, "other": 2}
+    assert found["concur_tenant_queue_wait_seconds_total", "a"] == pytest.approx(0.1)
+    assert not any("tenant" in key[0] for key in samples(quiet))
+
+
+def test_a_traced_turn_leaves_its_trace_beside_the_bucket_that_it_fell_into():
+    metrics = Metrics()
+    metrics.turn(replace(TURN, traceparent=f"00-{TRACE}-b7ad6b7169203331-01"))
+    metrics.turn(replace(TURN, total_s=0.3, traceparent=f"00-{TRACE[::-1]}-b7ad6b7169203331-00"))
+    text, media_type = metrics.render(FACTS, OPENMETRICS)
+    assert media_type.startswith("application/openmetrics-text")
+    found = [
+        (sample.labels["le"], sample.exemplar.labels["trace_id"], sample.exemplar.value)
+        for family in openmetrics(text.decode())
+        for sample in family.samples
+        if sample.name == "concur_request_duration_seconds_bucket" and sample.exemplar
+    ]
+    assert found == [("2.5", TRACE, 1.5)]
+    assert TRACE not in page(metrics)
+
+
+@pytest.mark.parametrize(
+    "traceparent",
+    [
+        "nonsense",
+        f"00-{TRACE.upper()}-b7ad6b7169203331-01",
+        f"ff-{TRACE}-b7ad6b7169203331-01",
+        f"00-{'0' * 32}-b7ad6b7169203331-01",
+        f'00-{TRACE}-b7ad6b7169203331-01"}} 1\n',
+    ],
+)
+def test_what_is_no_trace_context_leaves_none(traceparent):
+    metrics = Metrics()
+    metrics.turn(replace(TURN, traceparent=traceparent))
+    assert "trace_id" not in page(metrics, accept=OPENMETRICS)
+
+
+def test_the_states_are_those_of_the_control_loop():
+    assert set(STATES) >= {state.value for state in State}
+
+
+def test_the_page_does_not_grow_with_what_clients_choose():
+    def size(turns: int) -> int:
+        metrics = Metrics(max_tenants=3)
+        for n in range(turns):
+            turn = replace(TURN, session=SessionKey("n", f"s-{n}"), model=f"m-{n}", tenant=f"t-{n}", request_id=str(n))
+            metrics.turn(turn)
+        return len(samples(metrics))
+
+    assert size(10) == size(1000)

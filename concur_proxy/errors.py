@@ -84,6 +84,11 @@ class SessionNotFoundError(RequestError):
     code = "session_not_found"
 
 
+class BackendNotFoundError(RequestError):
+    status = 404
+    code = "backend_not_found"
+
+
 class NotAuthenticatedError(RequestError):
     """A request without a key that is taken here; which key was wrong, and how, is nobody's business."""
 
@@ -114,11 +119,6 @@ class ResponseNotFoundError(RequestError):
 
     status = 404
     code = "response_not_found"
-
-
-class BackendNotFoundError(RequestError):
-    status = 404
-    code = "backend_not_found"
 
 
 class TooManyListenersError(RequestError):

@@ -32,15 +32,30 @@ def has_room(session: Session, backend: Backend, tokens: int) -> bool:
 
 
 def why_new(session: Session, backend: Backend, tokens: int, places: Places, *, now: float) -> AdmitWhy | None:
-    """Return why such a turn may run; None: it may not. Places are reclaimed for it where the engine is starved."""
+    """Return why such a turn may run; None: it may not. Idle places are taken back for it where that is right."""
     charge = backend.charge_new(session, tokens)
     if backend.fits(charge):
         return AdmitWhy.WINDOW
-    if not backend.is_empty and (places.policy.mode == "observe" or not places.reclaim(backend, charge, now=now)):
+    observes = places.policy.mode == "observe"
+    if not backend.is_empty and (observes or not _made_room(session, backend, charge, places, now)):
         return None
     if backend.fits(charge):
         return AdmitWhy.WINDOW
     return AdmitWhy.OVERSIZE if backend.is_empty and backend.is_all_ours else None
+
+
+def _made_room(session: Session, backend: Backend, charge: int, places: Places, now: float) -> bool:
+    """Take places back for a session: cold ones step aside for hot ones, and leave theirs to them where anything runs.
+
+    True where ``charge`` may fit now.
+    """
+    if backend.hot_share > 0.0:
+        if not session.cold:
+            if places.step_aside(backend, charge, now=now):
+                return True
+        elif backend.running:
+            return False
+    return places.reclaim(backend, charge, now=now)
 
 
 def inherits(session: Session, donor: Session, tokens: int, places: Places) -> bool:

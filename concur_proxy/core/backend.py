@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from typing import Final
 
 from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.core.shadow import Shadow
 from concur_proxy.core.shared import PrefixSizes, SharedTokens
-from concur_proxy.core.statistics import Mean, Peak, ThinkTime
+from concur_proxy.core.statistics import Level, Mean, Peak, ThinkTime
 from concur_proxy.model import BackendId, PoolId
 from concur_proxy.windows.base import Unit
 
-PEAK_HORIZON_S = 120.0
-STARVED = 0.25
+PEAK_HORIZON_S: Final = 120.0
+STARVED: Final = 0.25
 """An engine that runs less than this share of the best it could run is starved."""
 
-ROUNDING = 1e-6
+ROUNDING: Final = 1e-6
 
-UNDISTURBED = 0.5
+HOT_HORIZON_S: Final = 300.0
+"""Time over which the need of hot sessions is learned."""
+
+HOT_DEVIATIONS: Final = 2.0
+"""What is kept for them beyond their mean, in mean deviations: they seldom need more."""
+
+MOST_KEPT: Final = 0.75
+"""Part of a window that their need may come to: cold sessions always find the rest."""
+
+UNDISTURBED: Final = 0.5
 """Share of the cache beside what runs that may have been filled anew before an idle context is in any danger."""
 
 
@@ -30,6 +40,7 @@ class Backend:
         "_busy_s",
         "_cold",
         "_cold_tokens",
+        "_hot",
         "_idle_tokens",
         "_overfull_at",
         "_peak_running",
@@ -44,6 +55,7 @@ class Backend:
         "hot_share",
         "id",
         "idle",
+        "idle_cold",
         "maximum",
         "minimum",
         "places",
@@ -78,12 +90,15 @@ class Backend:
         """Of the turns that run, a shared prefix apart."""
         self.branches = 0
         self.hot_share = 0.0
-        """Part of the window that cold sessions leave to hot ones."""
+        """Part of the window that cold sessions leave to hot ones at least."""
+        self._hot = Level(HOT_HORIZON_S)
         self._cold = 0
         self._cold_tokens = 0
         self.places: set[Session] = set()
         self.idle: OrderedDict[Session, None] = OrderedDict()
         """Sessions with a place and nothing running, the one released longest ago first."""
+        self.idle_cold: OrderedDict[Session, None] = OrderedDict()
+        """Those of them that are cold."""
         self.prefixes = PrefixSizes()
         self.shadow = Shadow(self.prefixes)
         self.think = ThinkTime()
@@ -169,15 +184,30 @@ class Backend:
 
     @property
     def kept_for_hot(self) -> int:
-        """Return the room that only hot sessions may take: what is left of their share."""
+        """Return the room that only hot sessions may take: what is left of their share, or of what they need."""
         if self.window == math.inf:
             return 0
-        hot = self.load - (self._cold if self.unit is Unit.SESSIONS else self._cold_tokens)
-        return max(0, int(self.hot_share * self.window) - hot)
+        need = min(self._hot.upper(HOT_DEVIATIONS), MOST_KEPT * self.window)
+        return max(0, int(max(self.hot_share * self.window, need)) - self.hot_load)
+
+    @property
+    def hot_load(self) -> int:
+        """The part of the load that is not cold."""
+        return self.load - (self._cold if self.unit is Unit.SESSIONS else self._cold_tokens)
+
+    def see_hot(self, now: float) -> None:
+        """Learn how much hot sessions need."""
+        self._hot.see(self.hot_load, now=now)
 
     def fits(self, change: int) -> bool:
         """Tell whether the load may change by that much."""
         return self.window == math.inf or self.load + change <= self.window + ROUNDING
+
+    def set_unit(self, unit: Unit) -> None:
+        """Count in another unit from now on; what was learned in the one before is of no use."""
+        if unit is not self.unit:
+            self.unit = unit
+            self._hot = Level(HOT_HORIZON_S)
 
     def set_window(self, window: float) -> None:
         """Keep the window between its bounds (invariant 5)."""
@@ -228,11 +258,15 @@ class Backend:
 
     def set_idle(self, session: Session) -> None:
         self.idle[session] = None
+        if session.cold:
+            self.idle_cold[session] = None
         self._idle_tokens += session.charged
 
     def set_busy(self, session: Session) -> None:
         if session in self.idle:
             del self.idle[session]
+            if session.cold:
+                del self.idle_cold[session]
             self._idle_tokens -= session.charged
 
     def learn_prefix(self, key: int, cached_tokens: int) -> None:

@@ -11,37 +11,37 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from typing import Final
 
 from concur_proxy.model import FinishReason, Usage
 
-MAX_VALUE = 8 << 10
+MAX_VALUE: Final = 8 << 10
 """Bytes of a usage object; a longer one is none."""
-OVERLAP = 192
+OVERLAP: Final = 192
 """Bytes of a piece that are looked at again together with the next: more than any key and short value needs."""
 
-BEGINNING = 16 << 10
+BEGINNING: Final = 16 << 10
 """Bytes within which the Responses API has told its id; looking on would cost every piece of every other stream."""
 
-_KEY = b'"usage"'
-_VALUE = re.compile(rb"\s{0,16}:\s{0,16}")
-_REASON = re.compile(rb'_reason"\s*:\s*"([^"\\]{0,48})"')
-_CALLED = re.compile(rb'"tool_calls"\s*:\s*\[\s*\{|"type"\s*:\s*"function_call"')
-_RESPONSE_ID = re.compile(rb'"id"\s*:\s*"(resp_[!#-\[\]-~]{1,128})"')
-_CUT_SHORT = re.compile(rb'"incomplete_details"\s*:\s*\{')
-_TOKEN = re.compile(
+_KEY: Final = b'"usage"'
+_VALUE: Final = re.compile(rb"\s{0,16}:\s{0,16}")
+_REASON: Final = re.compile(rb'_reason"\s*:\s*"([^"\\]{0,48})"')
+_CALLED: Final = re.compile(rb'"tool_calls"\s*:\s*\[\s*\{|"type"\s*:\s*"function_call"')
+_RESPONSE_ID: Final = re.compile(rb'"id"\s*:\s*"(resp_[!#-\[\]-~]{1,128})"')
+_CUT_SHORT: Final = re.compile(rb'"incomplete_details"\s*:\s*\{')
+_TOKEN: Final = re.compile(
     rb'"(?:content|text|reasoning|reasoning_content|thinking|refusal|partial_json|delta)"\s*:\s*"[^"]'
     rb'|"tool_calls"\s*:\s*\[\s*\{|"type"\s*:\s*"tool_use"'
 )
 """Generated text or a call of a tool, in the chunks of any of the APIs; the first chunk of most has only a role."""
 
-_REASONS = {
-    **dict.fromkeys((b"tool_calls", b"function_call", b"tool_use"), FinishReason.TOOL_CALLS),
-    **dict.fromkeys((b"stop", b"end_turn", b"stop_sequence"), FinishReason.STOP),
-    **dict.fromkeys((b"length", b"max_tokens", b"max_output_tokens"), FinishReason.LENGTH),
+_REASONS: Final = {
+    **dict.fromkeys(("tool_calls", "function_call", "tool_use"), FinishReason.TOOL_CALLS),
+    **dict.fromkeys(("stop", "end_turn", "stop_sequence"), FinishReason.STOP),
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens"), FinishReason.LENGTH),
 }
-_PROMPT = ("prompt_tokens", "input_tokens")
-_COMPLETION = ("completion_tokens", "output_tokens")
-_CACHE_PARTS = ("cache_read_input_tokens", "cache_creation_input_tokens")
+_PROMPT: Final[tuple[str, ...]] = ("prompt_tokens", "input_tokens")
+_COMPLETION: Final[tuple[str, ...]] = ("completion_tokens", "output_tokens")
 _decode = json.JSONDecoder().raw_decode
 
 
@@ -117,7 +117,7 @@ class BodyScanner:
 
     def _find_reason(self, data: bytes) -> None:
         for found in _REASON.finditer(data):
-            key, reason = data[: found.start()], _REASONS.get(found[1], FinishReason.OTHER)
+            key, reason = data[: found.start()], reason_of(found[1].decode("latin-1"))
             if key.endswith(b'"stop'):
                 self._stop = reason  # vLLM also has one beside its finish_reason: the text that it stopped at
             elif key.endswith(b'"finish') and self._finish is not FinishReason.TOOL_CALLS:
@@ -155,6 +155,11 @@ class BodyScanner:
             self._told = {**self._told, **known} if self._streamed else known
 
 
+def reason_of(word: str) -> FinishReason:
+    """Return what a finish or stop reason of any of the APIs means."""
+    return _REASONS.get(word, FinishReason.OTHER)
+
+
 def read_usage(told: Mapping[str, object]) -> Usage | None:
     """Read a usage object of any of the APIs; None where it does not tell the prompt's tokens.
 
@@ -164,9 +169,9 @@ def read_usage(told: Mapping[str, object]) -> Usage | None:
     if prompt is None:
         return None
     completion = _first(told, _COMPLETION) or 0
-    parts = [_count(told.get(name)) for name in _CACHE_PARTS]
-    if parts != [None, None]:
-        return Usage(prompt + sum(part or 0 for part in parts), completion, parts[0])
+    read, written = _count(told.get("cache_read_input_tokens")), _count(told.get("cache_creation_input_tokens"))
+    if read is not None or written is not None:
+        return Usage(prompt + (read or 0) + (written or 0), completion, read)
     cached = _cached(told)
     return Usage(prompt, completion, None if cached is None else min(cached, prompt))
 
@@ -180,7 +185,11 @@ def _cached(told: Mapping[str, object]) -> int | None:
 
 
 def _first(told: Mapping[str, object], names: tuple[str, ...]) -> int | None:
-    return next((count for name in names if (count := _count(told.get(name))) is not None), None)
+    for name in names:
+        count = _count(told.get(name))
+        if count is not None:
+            return count
+    return None
 
 
 def _count(value: object) -> int | None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from concur_proxy.core.sessions import Session
 from concur_proxy.core.statistics import Mean
 from concur_proxy.model import TurnFacts, Usage
 
-TOKENS_PER_BYTE = 0.25
+TOKENS_PER_BYTE: Final = 0.25
 """Where estimates start: English text and code have about four bytes to a token."""
 
-MOST_TOKENS_PER_BYTE = 2.0
-OUTPUT_TOKENS = 256.0
-MEDIA_TOKENS_PER_BYTE = 0.002
-BLOCK_TOKENS = 16
-REUSE_WEIGHT = 0.2
+MOST_TOKENS_PER_BYTE: Final = 2.0
+OUTPUT_TOKENS: Final = 256.0
+MEDIA_TOKENS_PER_BYTE: Final = 0.002
+BLOCK_TOKENS: Final = 16
+REUSE_WEIGHT: Final = 0.2
 """Of the newest turn in a session's own reuse ratio."""
 
 

@@ -35,6 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Final
 
 from concur_proxy.core import demand, handover, listing, pictures, placement
 from concur_proxy.core.admission import Admission
@@ -70,7 +71,7 @@ from concur_proxy.windows.base import Unit, WindowView
 
 __all__ = ["Decision", "Finished", "Gate", "GatePolicy"]
 
-COMPUTED = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.TIMED_OUT})
+COMPUTED: Final = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.TIMED_OUT})
 """Outcomes that may leave a context behind, even of a first turn."""
 
 
@@ -274,7 +275,7 @@ class Gate:
     def set_unit(self, backend: BackendId, unit: Unit, window: float, *, now: float) -> list[Decision]:
         """Another law counts in another unit; every session keeps its place."""
         state = self._pools.backend(backend)
-        state.unit = unit
+        state.set_unit(unit)
         return self._set_window(state, window, now)
 
     def resize(self, backend: BackendId, window: float, *, hard: bool = False, now: float) -> list[Decision]:

@@ -19,11 +19,11 @@ from typing import Final
 
 from concur_proxy.model import SessionKey
 
-MAX_ID_BYTES = 256
-ANONYMOUS = "anonymous"
-OPERATOR = "operator"
-VENDOR = "vendor"
-NO_KEY = "-"
+MAX_ID_BYTES: Final = 256
+ANONYMOUS: Final = "anonymous"
+OPERATOR: Final = "operator"
+VENDOR: Final = "vendor"
+NO_KEY: Final = "-"
 """The namespace of requests without an API key."""
 
 Headers = Mapping[str, str]
@@ -72,7 +72,7 @@ class HeaderRule:
     """The main agent sends no ``agent`` header: who sends one is its child, and nobody else has a parent."""
 
 
-PARENT = "x-parent-session-id"
+PARENT: Final = "x-parent-session-id"
 HEADER_RULES = (
     HeaderRule(
         "claude-code",
@@ -89,7 +89,7 @@ HEADER_RULES = (
     HeaderRule("litellm", "x-litellm-session-id"),
 )
 
-BODY_RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
+BODY_RULES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("body.session_id", ("session_id",)),
     ("body.vllm_xargs.session_id", ("vllm_xargs", "session_id")),
     ("body.vllm_xargs.agentic_context.program_id", ("vllm_xargs", "agentic_context", "program_id")),
@@ -101,23 +101,23 @@ BODY_RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("body.conversation", ("conversation", "id")),
     ("body.metadata.user_id", ("metadata", "user_id")),
 )
-USER_ID = "body.metadata.user_id"
-USER_SESSION = "_session_"
+USER_ID: Final = "body.metadata.user_id"
+USER_SESSION: Final = "_session_"
 """An Anthropic user id holds a session only after this; without it, it names a person."""
 
-RULES: tuple[str, ...] = tuple(
+RULES: Final[tuple[str, ...]] = tuple(
     dict.fromkeys(
         (OPERATOR, *(rule.name for rule in HEADER_RULES), VENDOR, *(name for name, _ in BODY_RULES), ANONYMOUS)
     )
 )
 """Every name that a rule is reported under."""
 
-FINAL_HEADERS = ("x-session-final", "x-dynamo-session-final")
-NO = frozenset({"", "0", "false", "no"})
+FINAL_HEADERS: Final[tuple[str, ...]] = ("x-session-final", "x-dynamo-session-final")
+NO: Final = frozenset({"", "0", "false", "no"})
 
-VENDOR_HEADER = re.compile(r"x-.+-session-id")
-VENDOR_VALUE = re.compile(r"[A-Za-z0-9_-]{8,}")
-NOT_VENDORS = frozenset({rule.session for rule in HEADER_RULES} | {PARENT, "x-dynamo-parent-session-id"})
+VENDOR_HEADER: Final = re.compile(r"x-.+-session-id")
+VENDOR_VALUE: Final = re.compile(r"[A-Za-z0-9_-]{8,}")
+NOT_VENDORS: Final = frozenset({rule.session for rule in HEADER_RULES} | {PARENT, "x-dynamo-parent-session-id"})
 
 _Found = tuple[str, str, str | None]
 """Rule, session, parent."""

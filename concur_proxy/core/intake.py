@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from concur_proxy.core.places import Places
 from concur_proxy.core.policy import GatePolicy
 from concur_proxy.core.retries import FirstTries
@@ -9,10 +11,10 @@ from concur_proxy.core.sessions import Session, SessionTable, Turn
 from concur_proxy.core.statistics import ThinkTime
 from concur_proxy.model import BackendId, FinishReason, SessionKey, TurnFacts
 
-READ_TIMEOUT_SHARE = 0.9
+READ_TIMEOUT_SHARE: Final = 0.9
 """Refused in time for the client to hear it."""
 
-RETRY_AGE = 2.0
+RETRY_AGE: Final = 2.0
 """Tries older than this many longest waits are forgotten."""
 
 

@@ -8,6 +8,7 @@ says nothing good.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from concur_proxy.core.backend import Backend
 from concur_proxy.core.policy import GatePolicy
@@ -16,7 +17,7 @@ from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.core.timers import Timers
 from concur_proxy.model import FinishReason, Outcome
 
-STOP_LEASE = 0.5
+STOP_LEASE: Final = 0.5
 """Share of the lease after a final answer."""
 
 
@@ -140,6 +141,18 @@ class Places:
             self.pause(next(iter(backend.idle)))
             self._counts.reclaimed += 1
         return True
+
+    def step_aside(self, backend: Backend, charge: int, *, now: float) -> bool:
+        """Free the places of cold sessions that are between two turns, the longest idle first, until ``charge`` fits.
+
+        Where it does not fit yet they are free all the same: else they would be taken again by their next turns, and a
+        hot turn would wait for the end of a whole cold session.
+        """
+        if backend.idle_cold:
+            self._timers.wake(now)  # somebody smaller may fit beside
+        while backend.idle_cold and not backend.fits(charge):
+            self.pause(next(iter(backend.idle_cold)))
+        return backend.fits(charge)
 
     def inherit(self, donor: Session, heir: Session, backend: Backend, charge: int) -> bool:
         """Take the idle place of a relative for ``heir``, if ``charge`` fits in its stead."""

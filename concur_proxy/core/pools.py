@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -13,12 +14,23 @@ from concur_proxy.core.policy import GatePolicy
 from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.model import BackendId, PoolId, Usage
 
+LOOK_EVERY_S = 1.0
+
 
 @dataclass(slots=True, eq=False)
 class Pool:
     id: PoolId
     line: Line
     backends: dict[BackendId, Backend] = field(default_factory=dict)
+    seen_at: float = -math.inf
+    """When the need of hot sessions was looked at last."""
+
+    def see_hot(self, now: float) -> None:
+        """Learn what hot sessions need; a look each second is enough."""
+        if now - self.seen_at >= LOOK_EVERY_S:
+            self.seen_at = now
+            for backend in self.backends.values():
+                backend.see_hot(now)
 
     @property
     def is_up(self) -> bool:

@@ -6,14 +6,14 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from concur_proxy.core.signals import SignalTracker
 from concur_proxy.engines.base import EngineSample
 from concur_proxy.model import BackendEvent, BackendId, Signals, TurnRecord
 from concur_proxy.windows.base import Law, Learner, Unit, Verdict, WindowView
 
-HISTORY_POINTS = 3600
+HISTORY_POINTS: Final = 3600
 """An hour at one update a second."""
 
 Problem = Callable[[str, Exception | None], None]

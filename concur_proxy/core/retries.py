@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Final
 
 from concur_proxy.model import SessionKey, TurnFacts
 
-REMEMBERED = 20_000
+REMEMBERED: Final = 20_000
 
 
 class FirstTries:

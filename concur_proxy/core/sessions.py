@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from concur_proxy.core.statistics import ThinkTime
 from concur_proxy.model import BackendId, FinishReason, Lease, PoolId, SessionKey, TurnFacts
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _Name = tuple[PoolId, str, str]
 """Pool, namespace and id: a tuple of texts is found faster than one of values."""
 
-SCAN = 64
+SCAN: Final = 64
 """How many of the oldest sessions are looked at for one that may be forgotten."""
 
 

@@ -11,19 +11,21 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from concur_proxy.core.sessions import Session
 from concur_proxy.core.shared import PrefixSizes, SharedTokens
 
-WARM = 0.5
+WARM: Final = 0.5
 """A context is warm while more than this share of it is resident."""
 
-STEP = 0.02
-RECOVERY = 0.0004
+STEP: Final = 0.02
+RECOVERY: Final = 0.0004
 """Trust regained, up to the whole, each time that a context was found where it was believed to be: a law that holds
 cold turns back sees few that are found against belief."""
-LEAST_TRUST, MOST_TRUST = 0.3, 1.2
-BLOCK_TOKENS = 16
+LEAST_TRUST: Final = 0.3
+MOST_TRUST: Final = 1.2
+BLOCK_TOKENS: Final = 16
 """The least that a context occupies; bounds the number of contexts by the capacity."""
 
 

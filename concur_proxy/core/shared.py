@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Final
 
-KNOWN = 1024
-RISE = 0.1
+KNOWN: Final = 1024
+RISE: Final = 0.1
 
 
 class PrefixSizes:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Final
 
-MAX_EVENT = 16 << 10
+MAX_EVENT: Final = 16 << 10
 """Bytes of a usage event, which has no text; a longer event is none."""
 
-_END = re.compile(rb"\n\r?\n")
-_HAS_CHOICE = re.compile(rb'"choices"\s*:\s*\[\s*\{')
-_NO_CHOICE = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+_END: Final = re.compile(rb"\n\r?\n")
+_HAS_CHOICE: Final = re.compile(rb'"choices"\s*:\s*\[\s*\{')
+_NO_CHOICE: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 
 
 class UsageEventCutter:

@@ -64,3 +64,32 @@ class Peak:
     def at(self, now: float) -> float:
         """Return what is left of the peak."""
         return self._value * math.exp(-max(0.0, now - self._at) / self._horizon_s) if self._value else 0.0
+
+
+class Level:
+    """A quantity over time: moving mean and mean deviation, where each value weighs as long as it lasted."""
+
+    __slots__ = ("_at", "_horizon_s", "_seen_s", "deviation", "mean")
+
+    def __init__(self, horizon_s: float) -> None:
+        self._horizon_s = horizon_s
+        self._at: float | None = None
+        self._seen_s = 0.0
+        self.mean = 0.0
+        self.deviation = 0.0
+
+    def see(self, value: float, *, now: float) -> None:
+        """Take in a value; it stands for the time since the call before."""
+        lasted = 0.0 if self._at is None else max(0.0, now - self._at)
+        self._at = now
+        if not lasted:
+            return
+        self._seen_s = min(self._seen_s + lasted, self._horizon_s)
+        weight = min(1.0, lasted / self._seen_s)
+        error = value - self.mean
+        self.mean += weight * error
+        self.deviation += weight * (abs(error) - self.deviation)
+
+    def upper(self, deviations: float) -> float:
+        """Return what it seldom exceeds; 0 before anything was seen."""
+        return self.mean + deviations * self.deviation

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
-FEW = 64
+FEW: Final = 64
 """Dead entries that are not worth a clean-up."""
 
 

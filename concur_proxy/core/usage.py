@@ -6,13 +6,13 @@ more than a few kilobytes of any answer.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from concur_proxy.core.bodyscan import BodyScanner
 from concur_proxy.core.sse import UsageEventCutter
 from concur_proxy.model import FinishReason, Usage
 
-EVENT_STREAM = "text/event-stream"
+EVENT_STREAM: Final = "text/event-stream"
 
 
 class UsageReader(Protocol):

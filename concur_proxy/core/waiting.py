@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from concur_proxy.core import placement
 from concur_proxy.core.admission import Admission
@@ -16,7 +17,7 @@ from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.core.timers import Timers
 from concur_proxy.model import Admitted, AdmitWhy, Lease, PoolId, RefusalReason, Refused
 
-LOOK_AHEAD = 8
+LOOK_AHEAD: Final = 8
 """Blocked turns with a choice that reserve one backend each; the next reserves all it may use: no round takes long."""
 
 
@@ -126,6 +127,8 @@ class Waiting:
         pool = self._pools.get(pool_id)
         if pool is None:
             return []
+        if pool.line.order.has_lanes:
+            pool.see_hot(now)
         pool.line.start_round(now)
         if not pool.line.waiting:
             return []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Final
 
 import orjson
 
@@ -15,19 +16,19 @@ from concur_proxy.core.usage import PassiveReader
 from concur_proxy.gateway.rounds import Rounds
 from concur_proxy.model import BackendId, FinishReason, Lease, Outcome, Usage
 
-MAX_READ_BYTES = 4 << 20
+MAX_READ_BYTES: Final = 4 << 20
 """Of an answer that is read for its state; of a larger one it stays unknown."""
-CARRY = 64
+CARRY: Final = 64
 """Bytes of a piece that are looked at again with the next: more than an event's type needs."""
-GONE = 404
-UNFINISHED = frozenset({"queued", "in_progress"})
-OUTCOMES = {
+GONE: Final = 404
+UNFINISHED: Final = frozenset({"queued", "in_progress"})
+OUTCOMES: Final = {
     "completed": Outcome.COMPLETED,
     "incomplete": Outcome.COMPLETED,
     "failed": Outcome.ENGINE_ERROR,
     "cancelled": Outcome.CANCELLED,
 }
-_END = re.compile(rb'"type"\s*:\s*"response\.(completed|incomplete|failed|cancelled)"')
+_END: Final = re.compile(rb'"type"\s*:\s*"response\.(completed|incomplete|failed|cancelled)"')
 
 Finish = Callable[[Lease, Outcome, Usage | None, FinishReason | None], None]
 

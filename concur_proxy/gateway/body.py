@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from concur_proxy.core.prefix import prefix_key
 from concur_proxy.gateway.hints import NONE, Hints, of_body
 
-MODEL_PART = re.compile(rb'name="?model"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,512})\r\n', re.IGNORECASE)
+MODEL_PART: Final = re.compile(rb'name="?model"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,512})\r\n', re.IGNORECASE)
 """The ``model`` field of a multipart form."""
 
 
@@ -66,7 +66,7 @@ class BodyFacts:
         self.hints = hints
 
 
-NOTHING = BodyFacts()
+NOTHING: Final = BodyFacts()
 
 
 def facts(body: bytes) -> BodyFacts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import httptools
 
@@ -17,12 +17,12 @@ from concur_proxy.gateway.headers import NAMES, Framing, HeaderList, ResponseHea
 if TYPE_CHECKING:
     from concur_proxy.gateway.upstream import UpstreamCall, UpstreamPool
 
-END_OF_HEAD = b"\r\n\r\n"
-LINE_ENDS = b"\r\n"
-CONTROLS = bytes({*range(32), 127} - {9})
-VERSIONS = frozenset({"1.0", "1.1"})
-MAX_HEAD_BYTES = 256 << 10
-MAX_BARE_BYTES = 256 << 10
+END_OF_HEAD: Final = b"\r\n\r\n"
+LINE_ENDS: Final = b"\r\n"
+CONTROLS: Final = bytes({*range(32), 127} - {9})
+VERSIONS: Final = frozenset({"1.0", "1.1"})
+MAX_HEAD_BYTES: Final = 256 << 10
+MAX_BARE_BYTES: Final = 256 << 10
 """Of chunk framing or trailers without any body in between."""
 
 

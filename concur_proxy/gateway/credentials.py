@@ -5,6 +5,8 @@ Without this, engines check their own keys, and requests keep what they bring.
 
 from __future__ import annotations
 
+from typing import Final
+
 from concur_proxy.auth.access import Access
 from concur_proxy.auth.caller import Caller
 from concur_proxy.errors import ConcurError, ModelForbiddenError, NotAuthenticatedError, ResponseNotFoundError
@@ -13,7 +15,7 @@ from concur_proxy.gateway.exchange import Exchange
 from concur_proxy.gateway.headers import NAMES
 from concur_proxy.gateway.paths import Kind
 
-CREDENTIALS = frozenset({b"authorization", b"x-api-key"})
+CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key"})
 
 
 def admit(exchange: Exchange, access: Access) -> NotAuthenticatedError | None:

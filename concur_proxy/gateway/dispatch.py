@@ -11,7 +11,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from concur_proxy.core.gate import Decision, Gate, GatePolicy
 from concur_proxy.core.report import GateSnapshot
@@ -33,7 +33,7 @@ from concur_proxy.model import (
 )
 from concur_proxy.windows.base import Unit, WindowView
 
-SHORTEST_TIMER_S = 0.001
+SHORTEST_TIMER_S: Final = 0.001
 """A deadline in the past must not make the loop spin."""
 
 logger = logging.getLogger(__name__)

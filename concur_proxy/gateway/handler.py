@@ -13,6 +13,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from concur_proxy.auth.access import Access
 from concur_proxy.core import identity as sessions
@@ -33,7 +34,7 @@ from concur_proxy.observe.turnlog import TurnLog
 logger = logging.getLogger(__name__)
 
 
-MAX_NAMESPACES = 4096
+MAX_NAMESPACES: Final = 4096
 """Digests of API keys that are remembered: making one takes longer than all else that identification does."""
 
 

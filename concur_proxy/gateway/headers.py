@@ -11,11 +11,12 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
+from typing import Final
 
 HeaderList = list[tuple[bytes, bytes]]
 Parts = list[bytes]
 
-HOP_BY_HOP = frozenset(
+HOP_BY_HOP: Final = frozenset(
     {
         b"connection",
         b"keep-alive",
@@ -27,16 +28,16 @@ HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-REQUEST_DROPPED = HOP_BY_HOP | {b"trailer", b"http2-settings", b"content-length", b"host", b"expect"}
-FORWARDED = frozenset({b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
-OURS = b"x-concur-"
-ESSENTIAL = frozenset({b"content-length", b"transfer-encoding", b"host"})
+REQUEST_DROPPED: Final = HOP_BY_HOP | {b"trailer", b"http2-settings", b"content-length", b"host", b"expect"}
+FORWARDED: Final = frozenset({b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
+OURS: Final = b"x-concur-"
+ESSENTIAL: Final = frozenset({b"content-length", b"transfer-encoding", b"host"})
 """What ``Connection`` cannot take away: without it a message would end elsewhere."""
-MAX_SPELLINGS = 4096
-LONGEST_NAME = 255
-HOST = re.compile(r"[\w.~!$&'()*+;=%:\[\]-]*", re.ASCII).fullmatch
-OFFER = frozenset({b"upgrade", b"http2-settings"})
-PLAIN_CONNECTION = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
+MAX_SPELLINGS: Final = 4096
+LONGEST_NAME: Final = 255
+HOST: Final = re.compile(r"[\w.~!$&'()*+;=%:\[\]-]*", re.ASCII).fullmatch
+OFFER: Final = frozenset({b"upgrade", b"http2-settings"})
+PLAIN_CONNECTION: Final = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
 
 
 class Framing(enum.Enum):
@@ -72,7 +73,7 @@ class Names(dict[bytes, Name]):
         return name
 
 
-NAMES = Names()
+NAMES: Final = Names()
 
 
 def lowered(headers: HeaderList) -> dict[str, str]:
@@ -103,7 +104,7 @@ class Hosts(dict[str, bool]):
         return fits
 
 
-HOSTS = Hosts()
+HOSTS: Final = Hosts()
 
 
 def is_chunked(coding: str) -> bool:

@@ -6,6 +6,8 @@ what goes wrong becomes an event of the stream, in the shape that the API has fo
 
 from __future__ import annotations
 
+from typing import Final
+
 from concur_proxy.errors import ConcurError
 from concur_proxy.gateway import headers as lines
 from concur_proxy.gateway.exchange import Exchange
@@ -14,10 +16,10 @@ from concur_proxy.gateway.paths import Shape
 from concur_proxy.gateway.replies import error_event
 from concur_proxy.gateway.rounds import Rounds
 
-COMMENT = b": held\n\n"
-PING = b'event: ping\ndata: {"type": "ping"}\n\n'
+COMMENT: Final = b": held\n\n"
+PING: Final = b'event: ping\ndata: {"type": "ping"}\n\n'
 """Anthropic's own sign of life."""
-STREAM_HEADERS: HeaderList = [
+STREAM_HEADERS: Final[HeaderList] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # a buffering nginx in between would swallow what this is for

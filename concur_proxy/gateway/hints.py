@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Final
 
-MOST = 1 << 31
+MOST: Final = 1 << 31
 """Priorities beyond this are no numbers of any engine."""
 
 Hints = tuple[int, float | None]
 """Urgency, and the seconds within which the answer is wanted."""
 
-NONE: Hints = (0, None)
+NONE: Final[Hints] = (0, None)
 
 
 def of_body(fields: Mapping[str, object]) -> Hints:

@@ -6,6 +6,7 @@ import itertools
 import math
 import secrets
 from collections.abc import Mapping
+from typing import Final
 
 from concur_proxy.core.identity import Identity
 from concur_proxy.gateway import hints
@@ -13,8 +14,8 @@ from concur_proxy.gateway.body import NOTHING, BodyFacts, facts, multipart_facts
 from concur_proxy.gateway.headers import Origin
 from concur_proxy.model import PoolId, TurnFacts
 
-MAX_REQUEST_ID = 128
-MAX_DIGESTED = 16 << 10
+MAX_REQUEST_ID: Final = 128
+MAX_DIGESTED: Final = 16 << 10
 """Bytes of a body that its digest is made of: hashing a megabyte takes as long as reading its JSON."""
 
 _process = secrets.token_hex(8)

@@ -6,6 +6,7 @@ What the engine says in another status, or not as an event stream, becomes an er
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from concur_proxy.core.usage import UsageReader
 from concur_proxy.errors import ConcurError
@@ -16,7 +17,7 @@ from concur_proxy.gateway.paths import Shape
 from concur_proxy.gateway.relay import EVENT_ENDS, Owner, Parked, is_event_stream
 from concur_proxy.gateway.replies import engine_error_event
 
-MAX_ERROR_BYTES = 64 << 10
+MAX_ERROR_BYTES: Final = 64 << 10
 
 
 class LateRelay:

@@ -13,11 +13,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-NEVER = 1 << 62
-LONGEST_TICK_S = 1.0
-TICKS_PER_LIMIT = 4
+NEVER: Final = 1 << 62
+LONGEST_TICK_S: Final = 1.0
+TICKS_PER_LIMIT: Final = 4
 """At least: no limit is overrun by more than half of itself."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,14 @@ def merge(lists: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             if isinstance(model, dict):
                 models.setdefault(str(model.get("id")), model)
     return {**merged, "data": list(models.values())}
+
+
+def allowed(found: ModelList, may_use: Callable[[str], bool]) -> ModelList:
+    """Return the list without the models that somebody may not use."""
+    if found.status != 200:
+        return found
+    data = [model for model in found.body["data"] if may_use(str(model.get("id")))]
+    return ModelList(found.status, {**found.body, "data": data})
 
 
 async def ask_all(pools: Mapping[BackendId, UpstreamPool], headers: HeaderList) -> ModelList:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Final
 from urllib.parse import quote
 
 from concur_proxy.errors import BackendError, BackendTimeoutError
@@ -10,12 +11,13 @@ from concur_proxy.gateway.connection import Failure
 from concur_proxy.gateway.headers import ResponseHead
 from concur_proxy.model import Outcome
 
-OVERLOADED = frozenset({429, 503, 529})
+OVERLOADED: Final = frozenset({429, 503, 529})
 """Statuses by which an engine says that it is full."""
-SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 60.0
-LONGEST_OWN_PAUSE_S = 4.0
+SHORTEST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 60.0
+LONGEST_OWN_PAUSE_S: Final = 4.0
 """Where the engine does not say when to come back; it may have room at any moment."""
-FAILURES = {Failure.TIMEOUT: Outcome.TIMED_OUT, Failure.PROTOCOL: Outcome.ENGINE_ERROR}
+FAILURES: Final = {Failure.TIMEOUT: Outcome.TIMED_OUT, Failure.PROTOCOL: Outcome.ENGINE_ERROR}
 
 
 def failure_error(failure: Failure, detail: str, retry_after_s: float) -> BackendError:

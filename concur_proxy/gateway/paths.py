@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from concur_proxy.errors import ConfigError
@@ -44,9 +45,9 @@ class Shape(enum.Enum):
     ANTHROPIC = "anthropic"
 
 
-POST = frozenset({b"POST"})
-READ_WRITE = frozenset({b"GET", b"POST", b"DELETE"})
-ANY = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+POST: Final = frozenset({b"POST"})
+READ_WRITE: Final = frozenset({b"GET", b"POST", b"DELETE"})
+ANY: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Route:
     """Its requests know ``stream_options.include_usage``."""
 
 
-TABLE: dict[bytes, Route] = {
+TABLE: Final[dict[bytes, Route]] = {
     b"/v1/chat/completions": Route(Kind.CHAT, gated=True, spliceable=True),
     b"/v1/completions": Route(Kind.COMPLETIONS, gated=True, spliceable=True),
     b"/v1/responses": Route(Kind.RESPONSES, gated=True, shape=Shape.RESPONSES),
@@ -79,13 +80,13 @@ TABLE: dict[bytes, Route] = {
     b"/classify": Route(Kind.CLASSIFY),
 }
 
-BELOW: dict[bytes, Route] = {
+BELOW: Final[dict[bytes, Route]] = {
     b"/v1/responses/": Route(Kind.RESPONSE_ITEM, methods=READ_WRITE, shape=Shape.RESPONSES),
     b"/v1/audio/": Route(Kind.AUDIO, methods=READ_WRITE),
     b"/v1/images/": Route(Kind.IMAGES, methods=READ_WRITE),
 }
 
-EXTRA = Route(Kind.OTHER, methods=ANY)
+EXTRA: Final = Route(Kind.OTHER, methods=ANY)
 
 DEVELOPMENT = (
     # vLLM

@@ -12,7 +12,7 @@ import functools
 import socket
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -37,19 +37,21 @@ from concur_proxy.gateway.upstream import keep_alive
 if TYPE_CHECKING:
     from concur_proxy.gateway.handler import Handler
 
-LARGEST_READ = 256 << 10
-LARGEST_TARGET = (1 << 16) - 1
+LARGEST_READ: Final = 256 << 10
+LARGEST_TARGET: Final = (1 << 16) - 1
 """No URL parser of ours takes a longer one."""
-MAX_PIPELINED = 8
+MAX_PIPELINED: Final = 8
 """Requests that may wait behind a running one; what comes then is kept unparsed."""
-MAX_KEPT_BYTES = 256 << 10
+MAX_KEPT_BYTES: Final = 256 << 10
 """Beyond this reading stops, and a client that leaves is not noticed any more."""
-LINGER_S = 30.0
+LINGER_S: Final = 30.0
 """How long the rest of a refused request is read, so that the client gets to see the answer instead of a reset."""
-DEAF_LINGER_S = 5.0
+DEAF_LINGER_S: Final = 5.0
 """The same, where what comes is not even parsed any more."""
 
-NOTHING, HEAD, BODY = 0, 1, 2
+NOTHING: Final = 0
+HEAD: Final = 1
+BODY: Final = 2
 """Of what part of a request only a beginning has come."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from concur_proxy.core.usage import UsageReader
 from concur_proxy.errors import ConcurError
@@ -21,10 +21,10 @@ from concur_proxy.gateway.headers import Framing, HeaderList, ResponseHead
 from concur_proxy.gateway.paths import Shape
 from concur_proxy.gateway.replies import error_event
 
-EVENT_STREAM = b"text/event-stream"
-EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
+EVENT_STREAM: Final = b"text/event-stream"
+EVENT_ENDS: Final[tuple[bytes, ...]] = (b"\n\n", b"\r\n\r\n")
 RAW_EVENT_ENDS = tuple(end + b"\r\n" for end in EVENT_ENDS)
-MAX_PARKED_BYTES = 64 << 10
+MAX_PARKED_BYTES: Final = 64 << 10
 
 
 class Client(Protocol):

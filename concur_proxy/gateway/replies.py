@@ -5,6 +5,7 @@ from __future__ import annotations
 import http
 import math
 from collections.abc import Iterable
+from typing import Final
 
 import orjson
 
@@ -24,7 +25,7 @@ from concur_proxy.model import RefusalReason, Refused
 
 Headers = Iterable[tuple[bytes, bytes]]
 
-ANTHROPIC_TYPES = {
+ANTHROPIC_TYPES: Final = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
@@ -35,9 +36,9 @@ ANTHROPIC_TYPES = {
     504: "timeout_error",
 }
 
-MAX_QUOTED_BYTES = 2000
+MAX_QUOTED_BYTES: Final = 2000
 
-REFUSALS: dict[RefusalReason, tuple[type[TurnRefusedError], str]] = {
+REFUSALS: Final[dict[RefusalReason, tuple[type[TurnRefusedError], str]]] = {
     RefusalReason.QUEUE_TIMEOUT: (QueueTimeoutError, "The turn waited for a place for as long as it may."),
     RefusalReason.QUEUE_FULL: (QueueFullError, "The window is full and so is the queue in front of it."),
     RefusalReason.NO_BACKEND: (NoBackendError, "No healthy backend serves this model now."),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Final
 
 from concur_proxy.model import BackendId
 
-PREFIX = b"/v1/responses/"
+PREFIX: Final = b"/v1/responses/"
 
 
 class ResponseOrigins:

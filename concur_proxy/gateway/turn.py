@@ -6,7 +6,7 @@ Whatever happens, a turn ends through ``_end``, exactly once, and gives its leas
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from concur_proxy.auth.caller import Caller
 from concur_proxy.core import identity as sessions
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OPENED = 200
-CLIENT_LEFT = 499
-REQUEST_ID = b"x-request-id"
-NOWHERE: frozenset[BackendId] = frozenset()
-MAX_TRIES = 30
+OPENED: Final = 200
+CLIENT_LEFT: Final = 499
+REQUEST_ID: Final = b"x-request-id"
+NOWHERE: Final[frozenset[BackendId]] = frozenset()
+MAX_TRIES: Final = 30
 """How often a turn goes to engines that answer that they are full, before the client gets to see the answer.
 
 Its longest wait usually ends it before.
 """
 STATEFUL = (Kind.RESPONSES, Kind.RESPONSE_ITEM)
-UNROUTED = Route(Kind.OTHER)
-NOBODY = sessions.Identity()
+UNROUTED: Final = Route(Kind.OTHER)
+NOBODY: Final = sessions.Identity()
 
 
 class Turn:
@@ -483,9 +483,9 @@ class Turn:
             request_id=self._origin.request_id.decode(),
             method=exchange.method.decode("latin-1"),
             path=exchange.path.decode("latin-1"),
-            kind=self._route.kind.value,
+            kind=self._route.kind._value_,
             status=status,
-            outcome=word or outcome.value,
+            outcome=word or outcome._value_,  # ``value`` is a property in Python
             total_s=now - self._arrived_at,
             session=session,
             rule=self._identity.rule,

@@ -13,15 +13,17 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import Final, TextIO
 
 import orjson
 
 from concur_proxy.config import LogSettings
+from concur_proxy.model import Usage
 from concur_proxy.observe.turnlog import TurnLog
 
-SHORT_SESSION = 16
+SHORT_SESSION: Final = 16
 """Characters of a session id that a text line shows."""
+_THOUSANDTHS: Final = [f".{n:03d}Z" for n in range(1000)]
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
@@ -80,22 +82,22 @@ class AccessLog:
 
 
 def _text_line(turn: TurnLog, now: float) -> str:
+    session = turn.session
+    named = "" if session is None else f" session={turn.rule}:{_one_word(session.id)}"
+    where = "" if turn.backend is None else f" backend={turn.backend}"
+    queued = "" if turn.queued_s is None else f" queued={_whole_ms(turn.queued_s)}"
+    first = "" if turn.first_token_s is None else f" first_token={_whole_ms(turn.first_token_s)}"
     method, path = turn.method or "-", _one_line(turn.path) or "-"
-    words = [_stamp(now), "INFO access:", method, path, str(turn.status), turn.outcome]
-    if turn.session is not None:
-        words.append(f"session={turn.rule}:{_one_word(turn.session.id)}")
-    if turn.backend is not None:
-        words.append("backend=" + turn.backend)
-    if turn.queued_s is not None:
-        words.append("queued=" + _whole_ms(turn.queued_s))
-    if turn.first_token_s is not None:
-        words.append("first_token=" + _whole_ms(turn.first_token_s))
-    words.append("total=" + _whole_ms(turn.total_s))
-    if (usage := turn.usage) is not None:
-        cached = "?" if usage.cached_tokens is None else str(usage.cached_tokens)
-        words.append(f"prompt={usage.prompt_tokens} cached={cached} completion={usage.completion_tokens}")
-    words.append(f"id={_one_word(turn.request_id, length=64)}\n")
-    return " ".join(words)
+    head = f"{_stamp(now)} INFO access: {method} {path} {turn.status} {turn.outcome}"
+    rest = f"{named}{where}{queued}{first} total={_whole_ms(turn.total_s)}{_spent(turn.usage)}"
+    return f"{head}{rest} id={_one_word(turn.request_id, 64)}\n"
+
+
+def _spent(usage: Usage | None) -> str:
+    if usage is None:
+        return ""
+    cached = "?" if usage.cached_tokens is None else str(usage.cached_tokens)
+    return f" prompt={usage.prompt_tokens} cached={cached} completion={usage.completion_tokens}"
 
 
 def _whole_ms(seconds: float) -> str:
@@ -132,7 +134,8 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 
 def _stamp(now: float) -> str:
-    return f"{_second(int(now))}.{int(now * 1000) % 1000:03d}Z"
+    second = int(now)
+    return f"{_second(second)}{_THOUSANDTHS[int((now - second) * 1000)]}"
 
 
 @functools.lru_cache(maxsize=2)

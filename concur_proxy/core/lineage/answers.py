@@ -7,16 +7,17 @@ until the answer has passed, in a bounded amount; what stays is its hash.
 from __future__ import annotations
 
 import json
+from typing import Final
 
 from concur_proxy.core.lineage.digests import text_digest
 from concur_proxy.core.lineage.talk import CALLS, Answer, answer_in, head, said
 from concur_proxy.core.usage import UsageReader
 from concur_proxy.model import FinishReason, Usage
 
-MAX_KEPT = 1 << 20
+MAX_KEPT: Final = 1 << 20
 """Bytes of an answer; a longer one is not known again by its text."""
 
-_DATA = b"data:"
+_DATA: Final = b"data:"
 
 
 class AnswerReader:

@@ -8,20 +8,21 @@ long texts count with both ends and their length, long lists with their first en
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
-MAX_TEXT = 1 << 16
+MAX_TEXT: Final = 1 << 16
 """Characters of one text that count, half of them from each end."""
-MAX_PARTS = 32
+MAX_PARTS: Final = 32
 """Entries of one list that count."""
 
-THINKING = ("<think>", "</think>")
+THINKING: Final[tuple[str, ...]] = ("<think>", "</think>")
 """Marks around the reasoning that some engines leave in the text, and clients take out of it later."""
-UNSAID = frozenset({"thinking", "redacted_thinking", "reasoning"})
+UNSAID: Final = frozenset({"thinking", "redacted_thinking", "reasoning"})
 """Types of parts and items that come and go with the client's mood."""
-MEDIA = frozenset({"image_url", "source", "input_audio", "video_url", "audio_url", "file_data", "file"})
-MEDIA_TEXT = ("url", "data", "file_data", "file_id")
+MEDIA: Final = frozenset({"image_url", "source", "input_audio", "video_url", "audio_url", "file_data", "file"})
+MEDIA_TEXT: Final[tuple[str, ...]] = ("url", "data", "file_data", "file_id")
 
-_HALF = MAX_TEXT // 2
+_HALF: Final = MAX_TEXT // 2
 
 
 def message_digest(message: object) -> int:

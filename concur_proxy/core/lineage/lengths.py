@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Final
 
-MAX_ENDS = 16
+MAX_ENDS: Final = 16
 """Ends that are remembered within one block."""
-ENTRY_BYTES = 600
+ENTRY_BYTES: Final = 600
 """What the ends within one block take at most."""
 
 

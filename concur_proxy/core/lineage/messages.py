@@ -6,14 +6,15 @@ A talk that is only a system text is none: everybody's begins so. Neither is one
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from concur_proxy.core.lineage.digests import content_digest, item_digest, message_digest
 from concur_proxy.core.lineage.prompts import Prompt
 from concur_proxy.core.lineage.talk import SYSTEM_ROLES, Messages, Talk
 
-MAX_MESSAGES = 4096
+MAX_MESSAGES: Final = 4096
 """A longer talk is nobody's: what one request costs is bounded."""
-MAX_TOKENS = 1 << 20
+MAX_TOKENS: Final = 1 << 20
 """Same for a prompt of token numbers."""
 
 

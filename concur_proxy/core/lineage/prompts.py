@@ -7,13 +7,14 @@ block it is known how far into the next one earlier prompts went: only there it 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Final
 
 from concur_proxy.core.lineage.lengths import Lengths
 from concur_proxy.core.lineage.talk import HEAD_WINDOW, Answer, head
 
 SMALL_BLOCK, LARGE_BLOCK = 256, 4096
 """Characters or tokens of a block."""
-FINE = 8192
+FINE: Final = 8192
 """Where blocks become large: prompts that begin alike part within the small ones, so that few share a block's ends."""
 
 

@@ -16,21 +16,21 @@ Rules, the first that applies
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from concur_proxy.core.lineage.runs import Run, State, oldest_answered
 from concur_proxy.core.lineage.table import Table
 from concur_proxy.core.lineage.talk import MODEL, Answer, Talk, response_point
 from concur_proxy.model import SessionKey
 
-CONTINUED = "lineage"
-NEW = "lineage-new"
-BRANCH = "lineage-branch"
-COMPACTED = "lineage-compacted"
+CONTINUED: Final = "lineage"
+NEW: Final = "lineage-new"
+BRANCH: Final = "lineage-branch"
+COMPACTED: Final = "lineage-compacted"
 RULES = (CONTINUED, NEW, BRANCH, COMPACTED)
 """Every name that a turn recognised by its messages is reported under."""
 
-SEARCHED = 64
+SEARCHED: Final = 64
 """Messages, from the end, among which the last words of another run are looked for."""
 
 

@@ -7,19 +7,20 @@ turns are kept as its past. Runs that have said the same so far are *siblings* a
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Final
 
 from concur_proxy.core.lineage.lengths import ENTRY_BYTES, Lengths
 from concur_proxy.core.lineage.runs import Run, Siblings, State, beside
 
-MAX_POINTS = 16
+MAX_POINTS: Final = 16
 """Points of one run that are kept: its first and its last ones."""
-MAX_SIBLINGS = 256
+MAX_SIBLINGS: Final = 256
 """Runs that stand at one point; the one that came first makes room."""
 
-RUN_BYTES = 500
-POINT_BYTES = 150
+RUN_BYTES: Final = 500
+POINT_BYTES: Final = 150
 """What a run and each point of it take, tables included; a test weighs them."""
-LENGTHS_SHARE = 16
+LENGTHS_SHARE: Final = 16
 """The ends of plain prompts may take one part in so many of the bound."""
 
 

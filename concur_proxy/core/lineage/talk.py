@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from concur_proxy.core.lineage.digests import text_digest, without_thinking
 from concur_proxy.core.lineage.lengths import Lengths
 
-SYSTEM_ROLES = ("system", "developer")
+SYSTEM_ROLES: Final[tuple[str, ...]] = ("system", "developer")
 ASKING = ("user", *SYSTEM_ROLES)
-MODEL = "assistant"
-CALLS = ("function_call", "custom_tool_call")
+MODEL: Final = "assistant"
+CALLS: Final[tuple[str, ...]] = ("function_call", "custom_tool_call")
 """Types of the Responses API's items in which the model calls a tool."""
 
 
@@ -31,9 +31,9 @@ class Answer(NamedTuple):
         return sum(own == its != 0 for own, its in zip(self, other, strict=True))
 
 
-HEAD_LENGTH = 48
+HEAD_LENGTH: Final = 48
 """Characters of a text's beginning."""
-HEAD_WINDOW = 64
+HEAD_WINDOW: Final = 64
 """Same, with the space that may come before them."""
 
 

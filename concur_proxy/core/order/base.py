@@ -46,6 +46,8 @@ class Order:
     patience = 2.0
     """A turn is overdue after this many times that wait; it then still waits for the next room."""
     learns = False
+    has_lanes = False
+    """Cold turns leave a share of every window to hot ones."""
 
     def __init__(self, head_start_s: float) -> None:
         self.head_start_s = head_start_s

@@ -36,6 +36,8 @@ class Lanes(Order):
     common part once, and finds it in its cache for the rest.
     """
 
+    has_lanes = True
+
     def __init__(self, head_start_s: float) -> None:
         super().__init__(head_start_s)
         self._groups: dict[Source, Group] = {}

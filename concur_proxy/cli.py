@@ -167,6 +167,33 @@ def check(
 
 
 @app.command()
+def keygen(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is: a team, a tenant.", show_default=False)],
+    file: Annotated[Path, typer.Option(metavar="FILE", help="File of keys to add it to; made where it is missing.")],
+    models: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B*", help="Models that it may use; * ends a beginning. Default: all.", show_default=False
+        ),
+    ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATE", help="First day (UTC) on which it is not taken, such as 2027-01-31.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Make an API key: print it, once, and add its HMAC to a file for the setting auth.keys_file.
+
+    concur-proxy keygen team-a --file keys.yaml
+    """
+    from concur_proxy.auth.files import add_key
+
+    listed = [model.strip() for model in (models or "").split(",") if model.strip()]
+    print(add_key(file, name, models=listed, expires=expires))
+
+
+@app.command()
 def status(
     url: Annotated[str, typer.Option(help="Where the proxy listens.")] = "http://127.0.0.1:8080",
     token: Annotated[

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from concur_proxy.auth.caller import Caller
-from concur_proxy.auth.keys import Keyring
+from concur_proxy.auth.keys import Keyrings
 
 MAX_REMEMBERED = 10_000
 MAX_CREDENTIAL = 16 << 10
@@ -27,10 +27,10 @@ class Access:
     """
 
     def __init__(
-        self, keyring: Keyring | None = None, tokens: Tokens | None = None, *, clock: Callable[[], float] = time.time
+        self, keys: Keyrings | None = None, tokens: Tokens | None = None, *, clock: Callable[[], float] = time.time
     ) -> None:
         """``clock`` returns UNIX time."""
-        self._keyring = keyring or Keyring()
+        self._keys = keys or Keyrings()
         self._tokens = tokens
         self._clock = clock
         self._known: dict[str, Caller] = {}
@@ -54,9 +54,9 @@ class Access:
             return None
         return found
 
-    def replace_keys(self, keyring: Keyring) -> None:
+    def replace_keys(self, keys: Keyrings) -> None:
         """Take other keys from now on."""
-        self._keyring = keyring
+        self._keys = keys
         self.forget()
 
     def forget(self) -> None:
@@ -66,7 +66,7 @@ class Access:
     def _find(self, told: str) -> Caller | None:
         if not told or len(told) > MAX_CREDENTIAL:
             return None
-        found = self._keyring.find(told)
+        found = self._keys.find(told)
         return self._tokens.verify(told) if found is None and self._tokens is not None else found
 
     def _remember(self, told: str, caller: Caller) -> None:

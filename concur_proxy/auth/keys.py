@@ -60,6 +60,17 @@ class Keyring:
         return len(self._callers)
 
 
+class Keyrings:
+    """Several files of keys, each with its own salt."""
+
+    def __init__(self, rings: Iterable[Keyring] = ()) -> None:
+        self._rings = tuple(rings)
+
+    def find(self, key: str) -> Caller | None:
+        """Return whose key it is, None where it is nobody's."""
+        return next((found for ring in self._rings if (found := ring.find(key)) is not None), None)
+
+
 def parse(text: str, where: str) -> Keyring:
     """Read a file of keys; raise ``ConfigError`` that says what is wrong, and where, without repeating a secret."""
     try:

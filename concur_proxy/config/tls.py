@@ -14,21 +14,36 @@ HTTP_1_1 = ["http/1.1"]
 def engine_context(backend: BackendSettings) -> ssl.SSLContext | None:
     """Return how to meet a backend's certificate, None where no URL of it wants TLS.
 
-    Backends with the same settings share one. Raises ``ConfigError`` for a CA file that cannot be used.
+    Backends with the same settings share one. Raises ``ConfigError`` for files that cannot be used.
     """
     if not backend.uses_tls:
         return None
     try:
-        return _trusting(backend.ca_file, backend.insecure)
+        context = _trusting(backend.ca_file, backend.insecure, backend.cert_file, backend.key_file)
     except OSError as error:  # of which ssl.SSLError is one
         raise ConfigError(
             f"backend {backend.id}: ca_file {backend.ca_file!r} cannot be used ({_why(error)}); "
             "give a file of CA certificates in PEM format"
         ) from None
+    if backend.cert_file is not None:
+        _show(context, backend)
+    return context
+
+
+def _show(context: ssl.SSLContext, backend: BackendSettings) -> None:
+    assert backend.cert_file is not None
+    try:
+        context.load_cert_chain(backend.cert_file, backend.key_file)
+    except OSError as error:
+        raise ConfigError(
+            f"backend {backend.id}: cert_file {backend.cert_file!r} with key_file {backend.key_file!r} cannot be used "
+            f"({_why(error)}); give a certificate chain and its unencrypted key in PEM format"
+        ) from None
 
 
 @functools.lru_cache(maxsize=64)
-def _trusting(ca_file: str | None, insecure: bool) -> ssl.SSLContext:  # noqa: FBT001 - a key of the cache
+def _trusting(ca_file: str | None, insecure: bool, *_own: str | None) -> ssl.SSLContext:  # noqa: FBT001 - a key of the cache
+    """``_own``: certificate and key to show. Who shows another one needs a context of its own."""
     context = ssl.create_default_context(cafile=ca_file)
     context.set_alpn_protocols(HTTP_1_1)
     if insecure:
@@ -53,6 +68,29 @@ def server_context(server: ServerSettings) -> ssl.SSLContext | None:
     if server.tls_client_ca_file is not None:
         _demand_certificates(context, server.tls_client_ca_file)
     return context
+
+
+def renew_server(context: ssl.SSLContext, server: ServerSettings) -> None:
+    """Have new connections met with what the files hold now.
+
+    Raises ``ConfigError``, and changes nothing, where they cannot be used. CA certificates that were added count from
+    now on; one that was taken out counts until the next start.
+    """
+    server_context(server)  # what is half written must not get into a context that serves
+    assert server.tls_cert_file is not None
+    context.load_cert_chain(server.tls_cert_file, server.tls_key_file)
+    if server.tls_client_ca_file is not None:
+        _demand_certificates(context, server.tls_client_ca_file)
+
+
+def renew_engine(context: ssl.SSLContext, backend: BackendSettings) -> None:
+    """The same for connections to a backend."""
+    _trusting.__wrapped__(backend.ca_file, backend.insecure)
+    if backend.ca_file is not None:
+        context.load_verify_locations(backend.ca_file)
+    if backend.cert_file is not None:
+        _show(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), backend)
+        _show(context, backend)
 
 
 def _demand_certificates(context: ssl.SSLContext, ca_file: str) -> None:

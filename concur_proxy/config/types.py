@@ -57,6 +57,14 @@ def _metrics_url(text: str) -> str:
     return text
 
 
+def _identity_url(text: str) -> str:
+    """Keys that come over plain HTTP are whoever's is on the way."""
+    parts = _web_url(text)
+    if parts.scheme != "https" and parts.hostname not in {"localhost", "127.0.0.1", "::1"}:
+        raise ValueError("must be an https:// URL: what tokens are checked with must not be changed on the way")
+    return text
+
+
 def _secret(value: SecretStr) -> SecretStr:
     if not re.fullmatch(r"[!-~]+", value.get_secret_value()):
         raise ValueError("must be printable ASCII without spaces, as it travels in a header")
@@ -84,5 +92,7 @@ PlainUrl = Annotated[str, AfterValidator(_plain_url)]
 BackendName = Annotated[str, AfterValidator(_backend_name)]
 MetricsUrl = Annotated[str, AfterValidator(_metrics_url)]
 Secret = Annotated[SecretStr, AfterValidator(_secret)]
+SecretText = Annotated[SecretStr, Field(min_length=1)]
+IdentityUrl = Annotated[str, AfterValidator(_identity_url)]
 HeaderName = Annotated[str, AfterValidator(_session_header)]
 PathPattern = Annotated[str, AfterValidator(_path_pattern)]

@@ -35,6 +35,7 @@ from concur_proxy.runtime.doorkeeper import Doorkeeper
 from concur_proxy.runtime.historian import Historian
 from concur_proxy.runtime.keeper import Keeper
 from concur_proxy.runtime.membership import Membership
+from concur_proxy.runtime.watch import FileWatch
 
 
 class Node:
@@ -91,6 +92,8 @@ class Node:
         self.keeper = None if path is None else Keeper(Path(path), self.loop.dump)
         self.membership = Membership(self)
         self.historian = Historian(self)
+        self.watches: list[FileWatch] = []
+        """Of files that are read again when they change, from start to stop."""
         self._loop_task: asyncio.Task[None] | None = None
         self._lag_task: asyncio.Task[None] | None = None
 
@@ -100,9 +103,12 @@ class Node:
         self._loop_task = asyncio.get_running_loop().create_task(self.loop.run(), name="control loop")
         self._lag_task = asyncio.get_running_loop().create_task(watch_loop(self.metrics.lagged), name="loop lag")
         self.historian.start()
-        self._lag_task = asyncio.get_running_loop().create_task(watch_loop(self.metrics.lagged), name="loop lag")
         if self.keeper is not None:
             self.keeper.start()
+        if self.doorkeeper is not None:
+            self.doorkeeper.start()
+        for watch in self.watches:
+            watch.start()
 
     async def stop(self) -> None:
         for watch in self.watches:

@@ -12,15 +12,17 @@ import uvloop
 from fastapi import FastAPI, Request, Response
 
 from concur_proxy.admin import api
+from concur_proxy.auth.wall import Wall
 from concur_proxy.config import ServerSettings, Settings
 from concur_proxy.config.tls import server_context
 from concur_proxy.errors import ConcurError
 from concur_proxy.gateway.app import Readiness, create_app
-from concur_proxy.gateway.models import ask_all
+from concur_proxy.gateway.headers import HeaderList, lowered
+from concur_proxy.gateway.models import ModelList, allowed, ask_all
 from concur_proxy.gateway.protocol import fast_lane_protocol
 from concur_proxy.gateway.server import Server
 from concur_proxy.observe import logs
-from concur_proxy.runtime import policy
+from concur_proxy.runtime import certificates, policy
 from concur_proxy.runtime.engine_child import EngineChild, VllmOptions
 from concur_proxy.runtime.facts import gather
 from concur_proxy.runtime.files import raise_open_files
@@ -90,8 +92,9 @@ async def _end_on_failure(server: Server, failures: Failures) -> None:
 
 def _server(node: Node) -> Server:
     settings = node.settings.server
+    app = _app(node)
     config = uvicorn.Config(
-        _app(node),
+        app if node.doorkeeper is None else Wall(app, node.doorkeeper.access),
         http=fast_lane_protocol(node.handler, policy.client_limits(settings)),
         ws="none",
         loop="none",
@@ -103,11 +106,12 @@ def _server(node: Node) -> Server:
     )
     config.load()
     config.ssl = server_context(settings)
+    node.watches += certificates.watches(config.ssl, node.settings)
     return Server(config, node.handler, grace_s=settings.grace_s)
 
 
 def _app(node: Node) -> FastAPI:
-    app = create_app(models=lambda headers: ask_all(node.pools_up(), headers), readiness=lambda: _readiness(node))
+    app = create_app(models=lambda headers: _models(node, headers), readiness=lambda: _readiness(node))
 
     async def metrics(request: Request) -> Response:
         page, media_type = node.metrics.render(gather(node), request.headers.get("accept", ""))
@@ -116,6 +120,14 @@ def _app(node: Node) -> FastAPI:
     app.add_api_route("/metrics", metrics)
     api.install(app, Operations(node), token=node.settings.server.admin_token, namespace_of=node.handler.namespace_of)
     return app
+
+
+async def _models(node: Node, headers: HeaderList) -> ModelList:
+    """Ask with the client's own key; where the proxy checks keys, with each backend's, for what the caller may use."""
+    if node.doorkeeper is None:
+        return await ask_all(node.pools_up(), headers)
+    caller = node.doorkeeper.access.caller(lowered(headers))
+    return allowed(await ask_all(node.pools_up(), []), caller.may_use if caller is not None else lambda _: False)
 
 
 def _readiness(node: Node) -> Readiness:

@@ -11,20 +11,38 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import SecretStr
 
 from concur_proxy import __version__
+from concur_proxy.admin import past
+from concur_proxy.admin.backends import add_backends
 from concur_proxy.admin.changes import change_schema, changeable, read_change
 from concur_proxy.admin.guard import Guard
+from concur_proxy.admin.live import Live, LiveResponse
 from concur_proxy.admin.port import AdminPort
-from concur_proxy.admin.reports import Ended, Released, SessionList, SessionState, StatusReport
+from concur_proxy.admin.reports import (
+    Ended,
+    HistoryReport,
+    LiveReport,
+    Queue,
+    Released,
+    SessionList,
+    SessionState,
+    StatusReport,
+)
+from concur_proxy.core.listing import Query as SessionQuery
+from concur_proxy.core.listing import Sort
 from concur_proxy.errors import BodyTooLargeError, ConcurError, RequestError, SessionNotFoundError
+from concur_proxy.history import SPAN_S
+from concur_proxy.model import BackendId
 
 TITLE = "concur-proxy management"
 DOCS, SCHEMA = "/concur/docs", "/concur/openapi.json"
 LARGEST_BODY = 64 * 1024
 """Bytes; a whole configuration has two thousand."""
+IN_EVENTS = 50
+"""Held turns in each event; those that have waited longest."""
 
 NamespaceOf = Callable[[Mapping[str, str]], str]
 """Tells from a request's headers whose sessions it may end: those that the same API key opened."""
@@ -55,10 +73,38 @@ def _add_management(router: APIRouter, port: AdminPort, guard: Guard) -> None:
 
     @managed.get("/concur/sessions")
     async def sessions(
-        limit: Annotated[int, Query(ge=1, le=10_000)] = 100, state: SessionState | None = None
+        *,
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+        offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+        state: SessionState | None = None,
+        backend: BackendId | None = None,
+        search: Annotated[str, Query(max_length=256, description="Part of an id.")] = "",
+        sort: Sort = Sort.RECENT,
+        reverse: bool = False,
     ) -> SessionList:
         """Live sessions, those that were active last first."""
-        return port.sessions(limit=limit, state=state)
+        return port.sessions(SessionQuery(search, state, backend, sort, reverse, offset, limit))
+
+    @managed.get("/concur/queue")
+    async def queue(limit: Annotated[int, Query(ge=1, le=10_000)] = 100) -> Queue:
+        """Turns that wait for a place, those that have waited longest first."""
+        return port.queue(limit=limit)
+
+    @managed.get("/concur/history")
+    async def history(
+        backend: str | None = None,
+        span_s: Annotated[float, Query(gt=0, le=SPAN_S)] = 3600.0,
+        points: Annotated[int, Query(ge=1, le=10_000)] = 360,
+    ) -> HistoryReport:
+        """How windows, sessions and engines were: of one backend, or of all together."""
+        return await past.report(port.past(), backend=backend, span_s=span_s, points=points)
+
+    live = Live(lambda: _live(port), over=port.ending)
+
+    @managed.get("/concur/events", response_class=StreamingResponse, responses=_EVENTS)
+    async def events() -> LiveResponse:
+        """Status and queue as server-sent events, about once a second."""
+        return LiveResponse(live)
 
     @managed.get("/concur/config")
     async def config() -> dict[str, Any]:
@@ -72,6 +118,7 @@ def _add_management(router: APIRouter, port: AdminPort, guard: Guard) -> None:
         port.change(read_change(await _json(request), port.settings()))
         return changeable(port.settings(), port.bounds())
 
+    add_backends(managed, port, _json)
     router.include_router(managed)
 
 
@@ -109,11 +156,17 @@ def _add_pages(router: APIRouter) -> None:
         return get_swagger_ui_html(openapi_url=SCHEMA, title=TITLE)
 
 
+_EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 _RELEASE = {"type": "object", "required": ["program_id"], "properties": {"program_id": {"type": "string"}}}
 
 
 def _body(schema: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _live(port: AdminPort) -> bytes:
+    report = LiveReport(status=port.status(), queue=port.queue(limit=IN_EVENTS))
+    return report.model_dump_json().encode()
 
 
 def _namespace(request: Request, guard: Guard, namespace_of: NamespaceOf) -> str | None:

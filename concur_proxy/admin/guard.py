@@ -18,6 +18,8 @@ from concur_proxy.errors import ForbiddenError, NotAuthorizedError
 
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 """Headers that proxies add: the caller is not the peer, so the peer's address says nothing."""
+CROSS_SITE = ("cross-site", "same-site")
+"""What browsers say of requests that a page of another origin makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,12 @@ def _is_host_local(request: Request) -> bool:
 
 
 def _is_same_origin(request: Request) -> bool:
-    """Browsers say where a page comes from; other clients say nothing."""
-    origin = request.headers.get("origin")
-    return origin is None or origin.partition("://")[2] == request.headers.get("host")
+    """Browsers say where a page comes from, and what it wants; other clients say nothing.
+
+    A link on another page may lead here: what it opens, that page cannot read.
+    """
+    headers = request.headers
+    if headers.get("sec-fetch-site") in CROSS_SITE and headers.get("sec-fetch-mode") != "navigate":
+        return False
+    origin = headers.get("origin")
+    return origin is None or origin.partition("://")[2] == headers.get("host")

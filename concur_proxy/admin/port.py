@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from concur_proxy.admin.backends import BackendsPort
 from concur_proxy.admin.changes import Change
-from concur_proxy.admin.reports import SessionList, SessionState, StatusReport
+from concur_proxy.admin.past import Past
+from concur_proxy.admin.reports import Queue, SessionList, StatusReport
 from concur_proxy.config import Settings
+from concur_proxy.core.listing import Query
 
 
-class AdminPort(Protocol):
+class AdminPort(BackendsPort, Protocol):
     """All calls come from the event loop of the data path and return at once."""
 
     def status(self) -> StatusReport: ...
 
-    def sessions(self, *, limit: int, state: SessionState | None) -> SessionList: ...
+    def sessions(self, query: Query) -> SessionList: ...
+
+    def queue(self, *, limit: int) -> Queue: ...
+
+    def past(self) -> Past: ...
+
+    def ending(self) -> bool:
+        """Tell whether the proxy is about to end."""
+        ...
 
     def end_sessions(self, session_id: str, *, namespace: str | None) -> int:
         """End the session with this id, in one namespace or (None) in all; return how many there were."""

@@ -59,6 +59,8 @@ class BackendReport(Report):
     held: int | None = Field(None, description="Turns that wait for it, or for others of its pool.")
     footprint_tokens: float = Field(description="Tokens of KV that its active sessions occupy.")
     capacity_tokens: float | None = Field(None, description="Tokens that its KV cache holds.")
+    keepalive_s: float | None = Field(None, description="Idle connections to it are dropped after this.")
+    connection_retries: int = Field(0, description="Requests sent again because an idle connection had been closed.")
     signals: SignalsReport
 
 
@@ -68,6 +70,7 @@ class StatusReport(Report):
     mode: str
     law: str
     held: int = Field(description="Turns that wait for a place.")
+    longest_wait_s: float | None = Field(None, description="Time that the first of them has waited.")
     sessions: dict[SessionState, int] = Field(description="Sessions by state.")
     turns: dict[str, int] = Field(description="Turns since the start: arrived, admitted, finished, refused, abandoned.")
     backends: list[BackendReport]
@@ -86,8 +89,47 @@ class SessionReport(Report):
 
 
 class SessionList(Report):
-    total: int = Field(description="How many there are, listed or not.")
+    total: int = Field(description="How many match, listed or not.")
     sessions: list[SessionReport]
+
+
+class HeldReport(Report):
+    session: str | None = Field(description="Null: a turn without a session.")
+    state: SessionState = Field(description="held: a new session; paused: it has run before.")
+    rule: str = Field(description="Which rule recognised the session.")
+    backend: str | None = Field(None, description="Where its context is, or was.")
+    waited_s: float
+    left_s: float = Field(description="Seconds until it is refused, or let in where that is set.")
+    footprint_tokens: float
+
+
+class Queue(Report):
+    total: int = Field(description="How many turns wait, listed or not.")
+    turns: list[HeldReport] = Field(description="Those that have waited longest.")
+
+
+class LiveReport(Report):
+    """One event of ``/concur/events``."""
+
+    status: StatusReport
+    queue: Queue
+
+
+Series = list[float | None]
+
+
+class HistoryReport(Report):
+    """What the proxy remembers, oldest first. Every series has one value for each of ``at``; null is unknown."""
+
+    now: float = Field(description="Seconds since the epoch, as the times in `at`.")
+    interval_s: float = Field(description="Time between two moments that are kept.")
+    span_s: float = Field(description="How far back this goes; moments may be means of several.")
+    backend: str | None = Field(description="Null: all backends together.")
+    backends: list[str] = Field(description="Those that something is known of.")
+    at: list[float]
+    series: dict[str, Series] = Field(
+        description="By name. A window is null where it is unlimited, or counts in the other unit."
+    )
 
 
 class Ended(Report):

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from concur_proxy import __version__
 from concur_proxy.admin import changes
+from concur_proxy.admin.past import Past
 from concur_proxy.admin.reports import (
     BackendReport,
+    HeldReport,
+    Queue,
     SessionList,
     SessionReport,
     SessionState,
     SignalsReport,
     StatusReport,
 )
-from concur_proxy.config import Settings
+from concur_proxy.config import BackendSettings, Settings
+from concur_proxy.core.listing import Query
 from concur_proxy.core.regulator import Bounds
-from concur_proxy.core.report import BackendSnapshot, SessionView
-from concur_proxy.model import Signals
+from concur_proxy.core.report import BackendSnapshot, HeldView, SessionView
+from concur_proxy.model import BackendId, Signals
 from concur_proxy.runtime import policy
+from concur_proxy.runtime.census import Census
 from concur_proxy.windows.base import WindowView
 
 if TYPE_CHECKING:
@@ -39,6 +44,7 @@ class Operations:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._census = Census(node.gate.session_states, clock=node.clock)
 
     def settings(self) -> Settings:
         return self._node.settings
@@ -46,7 +52,7 @@ class Operations:
     def status(self) -> StatusReport:
         node, now = self._node, self._node.clock()
         books = node.gate.snapshot(now=now)
-        states = Counter(view.state for view in node.gate.sessions(now=now, limit=books.sessions))
+        states = self._census.states()
         described = node.loop.status(now=now)
         return StatusReport(
             version=__version__,
@@ -54,7 +60,8 @@ class Operations:
             mode=node.settings.gate.mode,
             law=node.settings.control.law.value,
             held=books.held,
-            sessions={state: states[state.value] for state in SessionState},
+            longest_wait_s=books.longest_wait_s,
+            sessions={state: states.get(state.value, 0) for state in SessionState},
             turns={
                 "arrived": books.arrived,
                 "admitted": books.admitted,
@@ -87,6 +94,8 @@ class Operations:
             idle=books.idle,
             footprint_tokens=books.footprint_tokens,
             capacity_tokens=books.capacity_tokens,
+            keepalive_s=node.settings.upstream.keepalive_s,
+            connection_retries=node.pools[books.id].retries,
             signals=self._signals(node.loop.signals(books.id), control),
         )
 
@@ -102,19 +111,24 @@ class Operations:
             problem=control["scrape_error"],
         )
 
-    def sessions(self, *, limit: int, state: SessionState | None) -> SessionList:
-        node, now = self._node, self._node.clock()
-        live = [
-            view
-            for view in node.gate.sessions(now=now, limit=node.settings.gate.max_sessions)
-            if view.state != "gone" and state in (None, view.state)
-        ]
-        return SessionList(total=len(live), sessions=[_report(view) for view in live[:limit]])
+    def sessions(self, query: Query) -> SessionList:
+        found = self._node.gate.find_sessions(query, now=self._node.clock())
+        return SessionList(total=found.total, sessions=[_report(view) for view in found.sessions])
+
+    def queue(self, *, limit: int) -> Queue:
+        node = self._node
+        turns = node.gate.held_turns(now=node.clock(), limit=limit)
+        return Queue(total=node.dispatcher.held, turns=[_held(turn) for turn in turns])
+
+    def past(self) -> Past:
+        return Past(self._node.historian.history, self._node.clock(), time.time())
+
+    def ending(self) -> bool:
+        return self._node.handler.shutting_down
 
     def end_sessions(self, session_id: str, *, namespace: str | None) -> int:
         node = self._node
-        views = node.gate.sessions(now=node.clock(), limit=node.settings.gate.max_sessions)
-        keys = [view.key for view in views if view.key.id == session_id and namespace in (None, view.key.namespace)]
+        keys = node.gate.keys_of(session_id, namespace)
         for key in keys:
             node.dispatcher.end_session(key)
         return len(keys)
@@ -140,9 +154,32 @@ class Operations:
         node.settings = change.settings
         logger.info("changed by the management API: %s", ", ".join(sorted(change.names)))
 
+    # backends by hand
+
+    def add_backend(self, settings: BackendSettings) -> None:
+        self._node.membership.add(settings)
+
+    def remove_backend(self, name: str) -> bool:
+        return self._node.membership.remove(BackendId(name))
+
+    def drain_backend(self, name: str, *, drained: bool) -> bool:
+        return self._node.membership.members.drain(BackendId(name), drained=drained)
+
 
 def _bounds(change: changes.Change, view: WindowView) -> Bounds:
     return Bounds(*changes.bounds(change, view))
+
+
+def _held(turn: HeldView) -> HeldReport:
+    return HeldReport(
+        session=turn.session.id if turn.named else None,
+        state=SessionState.PAUSED if turn.paused else SessionState.HELD,
+        rule=turn.rule,
+        backend=turn.backend,
+        waited_s=turn.waited_s,
+        left_s=turn.left_s,
+        footprint_tokens=turn.footprint_tokens,
+    )
 
 
 def _report(view: SessionView) -> SessionReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from dataclasses import dataclass, field
 
@@ -13,8 +14,11 @@ from pydantic import SecretStr
 
 from concur_proxy.admin.api import LARGEST_BODY, install
 from concur_proxy.admin.changes import Change
+from concur_proxy.admin.past import Past
 from concur_proxy.admin.reports import (
     BackendReport,
+    HeldReport,
+    Queue,
     SessionList,
     SessionReport,
     SessionState,
@@ -22,6 +26,8 @@ from concur_proxy.admin.reports import (
     StatusReport,
 )
 from concur_proxy.config import Settings
+from concur_proxy.core.listing import Query, Sort
+from concur_proxy.history import History, Moment
 
 LOCAL, REMOTE = ("127.0.0.1", 50_000), ("10.0.0.9", 50_000)
 
@@ -48,8 +54,14 @@ class Proxy:
     now: Settings = field(default_factory=Settings)
     changes: list[Change] = field(default_factory=list)
     in_force: list[tuple[float, float]] = field(default_factory=lambda: [(1, math.inf)])
+    asked: list[Query] = field(default_factory=list)
+    remembered: History = field(default_factory=History)
+    pictures: int = 0
+    """How many status reports were asked for; the proxy ends after ``lasts`` of them."""
+    lasts: int = 1
 
     def status(self) -> StatusReport:
+        self.pictures += 1
         return StatusReport(
             version="1",
             uptime_s=2,
@@ -61,13 +73,26 @@ class Proxy:
             backends=[BACKEND],
         )
 
-    def sessions(self, *, limit, state) -> SessionList:
+    def sessions(self, query) -> SessionList:
+        self.asked.append(query)
         found = [
             SessionReport(id=name, state=SessionState.IDLE, footprint_tokens=1, turns=1)
             for _, name in sorted(self.known)
-            if state in {None, SessionState.IDLE}
+            if query.state in {None, SessionState.IDLE}
         ]
-        return SessionList(total=len(found), sessions=found[:limit])
+        return SessionList(total=len(found), sessions=found[query.offset : query.offset + query.limit])
+
+    def queue(self, *, limit) -> Queue:
+        turn = HeldReport(
+            session="s3", state=SessionState.HELD, rule="header", waited_s=4, left_s=536, footprint_tokens=0
+        )
+        return Queue(total=2, turns=[turn, turn][:limit])
+
+    def past(self) -> Past:
+        return Past(self.remembered, now=100.0, epoch_s=1_000_100.0)
+
+    def ending(self) -> bool:
+        return self.pictures >= self.lasts
 
     def end_sessions(self, session_id, *, namespace) -> int:
         ended = {key for key in self.known if key[1] == session_id and namespace in {None, key[0]}}
@@ -119,6 +144,9 @@ def key(text: str) -> dict[str, dict[str, str]]:
 MANAGED = [
     ("GET", "/concur/status"),
     ("GET", "/concur/sessions"),
+    ("GET", "/concur/queue"),
+    ("GET", "/concur/history"),
+    ("GET", "/concur/events"),
     ("GET", "/concur/config"),
     ("PATCH", "/concur/config"),
 ]
@@ -154,11 +182,67 @@ def test_sessions_can_be_limited_and_filtered(proxy):
     assert call(proxy, "GET", "/concur/sessions?state=running").json()["total"] == 0
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=x", "state=asleep"])
+def test_a_page_of_sessions_is_asked_for_in_the_gates_own_words(proxy):
+    query = "limit=2&offset=1&state=idle&backend=a&search=S&sort=footprint&reverse=true"
+    assert len(call(proxy, "GET", f"/concur/sessions?{query}").json()["sessions"]) == 2
+    assert proxy.asked == [Query("S", SessionState.IDLE, "a", Sort.FOOTPRINT, reverse=True, offset=1, limit=2)]
+
+
+def test_the_queue_has_those_that_wait_and_how_many_there_are(proxy):
+    answer = call(proxy, "GET", "/concur/queue?limit=1").json()
+    assert answer["total"] == 2
+    (turn,) = answer["turns"]
+    assert (turn["session"], turn["waited_s"]) == ("s3", 4)
+
+
+def test_the_history_has_null_for_unknown_and_for_unlimited(proxy):
+    proxy.remembered.record({"a": Moment(active=1, window_sessions=math.inf)}, now=80.0)
+    proxy.remembered.record({"a": Moment(active=3, queried_tokens_per_s=4, hit_tokens_per_s=3)}, now=90.0)
+    answer = call(proxy, "GET", "/concur/history?span_s=100").json()
+    assert (answer["backend"], answer["backends"], answer["now"]) == (None, ["a"], 1_000_100.0)
+    assert answer["at"] == [1_000_080.0, 1_000_090.0]
+    assert answer["series"]["active"] == [1.0, 3.0]
+    assert answer["series"]["window_sessions"] == [None, None]
+    assert answer["series"]["hit_rate"] == [None, 0.75]
+    assert call(proxy, "GET", "/concur/history?span_s=15&backend=a").json()["series"]["active"] == [3.0]
+    assert call(proxy, "GET", "/concur/history?backend=b").json()["error"]["code"] == "backend_not_found"
+
+
+def test_a_long_history_comes_in_as_many_points_as_asked_for(proxy):
+    for number in range(1, 5001):
+        proxy.remembered.record({"a": Moment(active=number)}, now=number * 0.02)
+    whole = call(proxy, "GET", "/concur/history?span_s=86400&points=10000").json()
+    assert len(whole["at"]) <= 10_000
+    answer = call(proxy, "GET", "/concur/history?span_s=100&points=100").json()
+    assert len(answer["at"]) == 100
+    assert answer["at"] == sorted(answer["at"])
+    assert answer["series"]["active"] == [25.5 + 50 * part for part in range(100)]
+
+
+def test_events_tell_status_and_queue_until_the_proxy_ends(proxy):
+    answer = call(proxy, "GET", "/concur/events")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["cache-control"] == "no-store"
+    hello, event = answer.text.strip().split("\n\n")
+    assert hello.startswith("retry: ")
+    head, name, data = event.split("\n")
+    assert (head, name) == ("id: 1", "event: state")
+    told = json.loads(data.removeprefix("data: "))
+    assert told["status"] == call(proxy, "GET", "/concur/status").json()
+    assert told["queue"] == call(proxy, "GET", "/concur/queue?limit=50").json()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sessions?limit=0", "sessions?limit=x", "sessions?state=asleep", "sessions?sort=colour",
+        "history?span_s=0", "history?span_s=90000", "history?points=0", "queue?limit=0",
+    ],
+)  # fmt: skip
 def test_a_wrong_query_is_refused_in_the_shape_of_openai(proxy, query):
-    answer = call(proxy, "GET", f"/concur/sessions?{query}")
+    answer = call(proxy, "GET", f"/concur/{query}")
     assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == query.partition("=")[0]
+    assert answer.json()["error"]["param"] == query.partition("?")[2].partition("=")[0]
 
 
 def test_a_change_is_made_and_shown(proxy):
@@ -224,6 +308,13 @@ def test_the_api_has_a_page_that_names_every_call(proxy):
     assert {(path, method) for path, methods in paths.items() for method in methods} == {
         ("/concur/status", "get"),
         ("/concur/sessions", "get"),
+        ("/concur/queue", "get"),
+        ("/concur/backends", "post"),
+        ("/concur/backends/{name}", "delete"),
+        ("/concur/backends/{name}/drain", "post"),
+        ("/concur/backends/{name}/undrain", "post"),
+        ("/concur/history", "get"),
+        ("/concur/events", "get"),
         ("/concur/sessions/{session_id}", "delete"),
         ("/concur/config", "get"),
         ("/concur/config", "patch"),

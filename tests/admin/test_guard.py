@@ -55,6 +55,15 @@ def test_a_page_whose_name_was_rebound_is_not_local(host):
     assert not is_local(request(host=host))
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_what_a_page_of_another_origin_loads_is_not_local(site):
+    assert not is_local(request(sec_fetch_site=site, sec_fetch_mode="no-cors"))
+    assert not is_local(request(sec_fetch_site=site))
+    assert is_local(request(sec_fetch_site=site, sec_fetch_mode="navigate"))  # a link, which only the user gets to see
+    assert is_local(request(sec_fetch_site="same-origin", sec_fetch_mode="cors"))
+    assert is_local(request(sec_fetch_site="none", sec_fetch_mode="navigate"))
+
+
 def test_only_pages_of_the_same_origin_are_local():
     assert is_local(request(host="localhost:8080", origin="http://localhost:8080"))
     for origin in ("https://evil.example", "http://localhost:3000", "null"):

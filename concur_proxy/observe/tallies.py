@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import accumulate
+from typing import cast
 
 from concur_proxy.model import BackendId, Outcome, RefusalReason, TurnRecord, Usage
 from concur_proxy.observe.turnlog import TurnLog, sampled_trace
@@ -257,8 +258,7 @@ class Tallies:
         self.work.pop(backend, None)
         self.thinking.pop(backend, None)
         for counted in (self.requests, self.served, self.finished, self.scrapes, self.moves):
-            for key in [key for key in counted if key[0] == backend]:
-                del counted[key]  # type: ignore[attr-defined]
+            _forget(cast("dict[tuple[object, ...], object]", counted), backend)
 
     def _tenant(self, name: str) -> Share:
         share = self.tenants.get(name)
@@ -276,3 +276,8 @@ class Tallies:
             self.work[record.backend].add(usage, usage.cached_tokens, record.expected_cached_tokens)
         if record.think_s is not None:
             self.thinking[record.backend].observe(record.think_s)
+
+
+def _forget(counted: dict[tuple[object, ...], object], backend: BackendId) -> None:
+    for key in [key for key in counted if key[0] == backend]:
+        del counted[key]

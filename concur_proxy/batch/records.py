@@ -19,16 +19,18 @@ class NewBatch:
     headers: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NewLine:
-    """Where a request stands in the input file. ``successor``: number of the next line of its session."""
+    """Where a request stands in the input file."""
 
     number: int
+    """Of the line in the file, from 1."""
     first_byte: int
     length: int
     custom_id: str
-    successor: int | None
-    is_first: bool
+    successor: int | None = None
+    """Number of the next line of its session."""
+    is_first: bool = True
     """No earlier line is of its session."""
 
 

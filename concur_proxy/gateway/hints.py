@@ -17,6 +17,9 @@ Hints = tuple[int, float | None]
 
 NONE: Final[Hints] = (0, None)
 
+COLD_HEADER: Final = "x-concur-cold"
+"""Says that a turn is batch work. Engines do not get to see it: many refuse priorities that they do not schedule by."""
+
 
 def of_body(fields: Mapping[str, object]) -> Hints:
     """Read ``priority`` (as vLLM means it: lower first), ``nvext.agent_hints.priority`` (higher first) and
@@ -32,12 +35,15 @@ def of_body(fields: Mapping[str, object]) -> Hints:
 
 
 def urgency(told: int, headers: Mapping[str, str]) -> int:
-    """Return that of ``X-Vllm-Priority`` (lower goes first) or ``x-smg-priority`` (higher), else the body's."""
+    """Return that of ``X-Vllm-Priority`` (lower goes first) or ``x-smg-priority`` (higher), else the body's.
+
+    What comes with ``COLD_HEADER`` is less urgent than usual, whatever else it says.
+    """
     if "x-vllm-priority" in headers:
-        return -_read(headers["x-vllm-priority"])
-    if "x-smg-priority" in headers:
-        return _read(headers["x-smg-priority"])
-    return told
+        told = -_read(headers["x-vllm-priority"])
+    elif "x-smg-priority" in headers:
+        told = _read(headers["x-smg-priority"])
+    return min(told, -1) if COLD_HEADER in headers else told
 
 
 def tenant(namespace: str, header: str | None, headers: Mapping[str, str]) -> str:

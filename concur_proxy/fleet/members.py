@@ -88,6 +88,11 @@ class Members:
         """Return the sources that name a backend."""
         return [source for source, said in self._said.items() if backend in said]
 
+    def named(self, settings: BackendSettings) -> BackendId | None:
+        """Return which of the backends that are named has the name or the URL of ``settings``."""
+        wanted = self._wanted().items()
+        return next((name for name, one in wanted if name == settings.id or one.url == settings.url), None)
+
     def said(self, source: str) -> list[BackendSettings]:
         """Return what a source has named last."""
         return list(self._said.get(source, {}).values())

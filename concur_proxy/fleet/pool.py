@@ -2,11 +2,12 @@
 
 Backends that share a model or adapter form a pool, directly or through others; held turns wait per pool. The pool of
 the first backend whose models are known is the default: turns that name no model go there, and so do backends whose
-models nobody knows.
+models nobody knows. A pool keeps its name as long as any of its backends is there, since turns wait under it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,12 +21,15 @@ Models = Iterable[Mapping[str, Any]]
 class Fleet:
     """The backends, what they serve, and the pools that follow from it."""
 
-    __slots__ = ("_models", "_pool_of_model", "_pools")
+    __slots__ = ("_default", "_models", "_names", "_pool_of_model", "_pools")
 
     def __init__(self) -> None:
         self._models: dict[BackendId, dict[str, Mapping[str, Any]] | None] = {}
         self._pools: dict[BackendId, PoolId] = {}
+        self._names: dict[BackendId, PoolId] = {}
+        """Pools of those whose models are known."""
         self._pool_of_model: dict[str, PoolId] = {}
+        self._default = DEFAULT_POOL
 
     def add(self, backend: BackendId) -> dict[BackendId, PoolId]:
         """Take in a backend whose models are not known yet; return the backends whose pool has changed."""
@@ -62,11 +66,11 @@ class Fleet:
     def resolve(self, model: str | None) -> PoolId | None:
         """Return the pool that serves ``model``; None where every backend's models are known and it is not there."""
         if model is None:
-            return DEFAULT_POOL
+            return self._default
         if (pool := self._pool_of_model.get(model)) is not None:
             return pool
         every_list_known = bool(self._models) and None not in self._models.values()
-        return None if every_list_known else DEFAULT_POOL
+        return None if every_list_known else self._default
 
     def models(self) -> list[Mapping[str, Any]]:
         """Return all models, one entry per id, as the oldest backend that serves it lists it."""
@@ -81,20 +85,38 @@ class Fleet:
         return tuple(self._models.get(backend) or ())
 
     def _regroup(self) -> dict[BackendId, PoolId]:
-        groups = _components({backend: frozenset(models or ()) for backend, models in self._models.items()})
-        pools: dict[BackendId, PoolId] = {}
-        leader = next((backend for backend, models in self._models.items() if models is not None), None)
-        for group in groups:
-            is_default = leader in group or self._models[group[0]] is None
-            # Named after its oldest backend, not after a model: models come and go while it lives.
-            name = DEFAULT_POOL if is_default else PoolId(f"pool-{group[0]}")
-            pools |= dict.fromkeys(group, name)
+        known = {backend: frozenset(models) for backend, models in self._models.items() if models is not None}
+        groups = _components(known)
+        names = self._name(groups)
+        self._names = {backend: name for group, name in zip(groups, names, strict=True) for backend in group}
+        self._default = names[0] if names else DEFAULT_POOL
+        pools = {backend: self._names.get(backend, self._default) for backend in self._models}
         changed = {backend: pool for backend, pool in pools.items() if self._pools.get(backend) != pool}
         self._pools = pools
-        self._pool_of_model = {
-            name: pools[backend] for backend, models in self._models.items() for name in models or ()
-        }
+        self._pool_of_model = {name: pools[backend] for backend, models in known.items() for name in models}
         return changed
+
+    def _name(self, groups: list[list[BackendId]]) -> list[PoolId]:
+        """Return a name for each group: the one that its oldest member had, or a new one after its oldest member."""
+        kept: dict[int, PoolId] = {}
+        for index, group in enumerate(groups):
+            had = (self._names[backend] for backend in group if backend in self._names)
+            name = next((name for name in had if name not in kept.values()), None)
+            if name is not None:
+                kept[index] = name
+        taken = set(kept.values())
+        for index, group in enumerate(groups):
+            if index not in kept:
+                # After a backend, not after a model: models come and go while it lives.
+                kept[index] = _free(DEFAULT_POOL if index == 0 else PoolId(f"pool-{group[0]}"), group[0], taken)
+                taken.add(kept[index])
+        return [kept[index] for index in range(len(groups))]
+
+
+def _free(name: PoolId, after: BackendId, taken: set[PoolId]) -> PoolId:
+    """Return a name that no other pool has."""
+    further = (PoolId(f"pool-{after}" if number == 1 else f"pool-{after}-{number}") for number in itertools.count(1))
+    return next(one for one in itertools.chain([name], further) if one not in taken)
 
 
 def _components(names: Mapping[BackendId, frozenset[str]]) -> list[list[BackendId]]:

@@ -56,6 +56,8 @@ class HandlerSettings:
     background_lease_s: float = 1800.0
     """After which a background response whose end nobody came to see gives its place back."""
     lineage_bytes: int = 0
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Further names of models, and what is served under them."""
     namespace_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
 
@@ -78,6 +80,7 @@ class Handler:
         self.dispatcher = dispatcher
         self.pools = pools
         self.resolve_pool = resolve_pool
+        self.aliases = dict(self.settings.aliases)
         self.on_turn = on_turn
         self.on_overloaded = on_overloaded
         """An engine answered that it is full; told once per answer."""

@@ -20,8 +20,9 @@ from concur_proxy.errors import (
     TurnRefusedError,
 )
 from concur_proxy.gateway import credentials, hints, ingress, replies, unnamed
+from concur_proxy.gateway.alias import with_model
 from concur_proxy.gateway.background import UNFINISHED, StateReader
-from concur_proxy.gateway.body import NOTHING, with_usage_requested
+from concur_proxy.gateway.body import NOTHING, BodyFacts, with_usage_requested
 from concur_proxy.gateway.connection import Failure
 from concur_proxy.gateway.exchange import Exchange
 from concur_proxy.gateway.headers import ResponseHead, request_lines
@@ -156,6 +157,8 @@ class Turn:
     def _identify(self) -> None:
         exchange, handler = self._exchange, self._handler
         self._told = told = ingress.body_facts(exchange.body, exchange.lowered)
+        if handler.aliases and told.model in handler.aliases:
+            self._ask_for(told, handler.aliases[told.model])
         caller = exchange.caller
         namespace = caller.namespace if caller is not None else handler.namespace_of(exchange.lowered)
         owner = caller.name if caller is not None else namespace
@@ -173,6 +176,13 @@ class Turn:
             exchange.body = with_usage_requested(exchange.body, told.fields)
             self._wants_event = True
         told.fields = None  # held turns are many: they keep the bytes only
+
+    def _ask_for(self, told: BodyFacts, served: str) -> None:
+        """The client has asked for a model by an alias."""
+        self._exchange.body = with_model(self._exchange.body, told.fields, served)
+        told.model = served
+        if told.fields is not None:
+            told.fields = {**told.fields, "model": served}
 
     def _recognise(self, lineage: Lineage, namespace: str) -> None:
         fields = self._told.fields

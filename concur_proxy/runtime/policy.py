@@ -57,6 +57,7 @@ def handler_settings(settings: Settings) -> HandlerSettings:
         tenant_header=settings.sessions.tenant_header.lower() if settings.sessions.tenant_header else None,
         lineage_bytes=settings.sessions.lineage_memory_bytes if settings.sessions.lineage else 0,
         extra_paths=settings.server.extra_paths,
+        aliases=settings.fleet.aliases,
         heartbeat_s=settings.server.heartbeat_s,
         background_lease_s=settings.server.background_lease_s,
     )

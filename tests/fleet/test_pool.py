@@ -71,11 +71,34 @@ def test_only_what_changes_is_told():
     assert of.remove(A) == {}
 
 
-def test_the_next_backend_leads_the_default_pool_when_the_first_is_removed():
-    of = fleet(a=["m"], b=["n"])
-    assert of.remove(A) == {B: DEFAULT_POOL}
-    assert of.resolve("m") is None
+def test_the_next_pool_is_the_default_when_the_first_is_gone_and_keeps_the_name_under_which_turns_wait():
+    of = fleet(a=["m"], b=["n"], c=None)
+    assert of.remove(A) == {C: PoolId("pool-b")}
+    assert of.resolve("m") == PoolId("pool-b")  # perhaps c serves it
+    assert of.resolve("n") == of.resolve(None) == PoolId("pool-b")
+
+
+def test_one_that_is_known_late_takes_no_name_away():
+    of = fleet(a=None, b=["n"])
+    assert of.learn(A, entries("m")) == {A: PoolId("pool-a")}
     assert of.resolve("n") == DEFAULT_POOL
+    assert of.resolve(None) == PoolId("pool-a")
+
+
+def test_pools_that_grow_together_have_the_name_of_the_older_one_and_part_again_under_two():
+    of = fleet(a=["m"], b=["n"])
+    assert of.learn(B, entries("m", "n")) == {B: DEFAULT_POOL}
+    assert of.learn(B, entries("n")) == {B: PoolId("pool-b")}
+
+
+def test_a_pool_keeps_its_name_while_backends_are_replaced():
+    of = fleet(a=["m"], b=["n"])
+    of.add(C)
+    of.learn(C, entries("n"))
+    of.remove(B)
+    assert of.resolve("n") == PoolId("pool-b")
+    of.add(B)
+    assert of.learn(B, entries("o")) == {B: PoolId("pool-b-2")}
 
 
 def test_a_list_that_comes_late_from_a_removed_backend_brings_it_not_back():
@@ -113,14 +136,11 @@ def test_pools_are_exactly_what_shared_models_connect(served, removed):
     assert sorted(member for members in pools.values() for member in members) == sorted(left)
     for backend, names in left.items():
         if names is None:
-            assert of.pool_of(BackendId(backend)) == DEFAULT_POOL
+            assert of.pool_of(BackendId(backend)) == of.resolve(None)
         for name in names or ():
             assert of.resolve(name) == of.pool_of(BackendId(backend))
-    for pool, members in pools.items():
-        if pool != DEFAULT_POOL:
-            assert _connected([left[member] for member in members])
-    if left and None not in left.values():
-        assert _connected([left[member] for member in pools[DEFAULT_POOL]])
+    for members in pools.values():
+        assert _connected([left[member] for member in members if left[member] is not None] or [()])
 
 
 def _connected(sets):

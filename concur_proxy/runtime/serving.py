@@ -16,6 +16,7 @@ from concur_proxy.auth.wall import Wall
 from concur_proxy.config import ServerSettings, Settings
 from concur_proxy.config.tls import server_context
 from concur_proxy.errors import ConcurError
+from concur_proxy.gateway.alias import with_aliases
 from concur_proxy.gateway.app import Readiness, create_app
 from concur_proxy.gateway.headers import HeaderList, lowered
 from concur_proxy.gateway.models import ModelList, allowed, ask_all
@@ -125,9 +126,10 @@ def _app(node: Node) -> FastAPI:
 async def _models(node: Node, headers: HeaderList) -> ModelList:
     """Ask with the client's own key; where the proxy checks keys, with each backend's, for what the caller may use."""
     if node.doorkeeper is None:
-        return await ask_all(node.pools_up(), headers)
+        return with_aliases(await ask_all(node.pools_up(), headers), node.settings.fleet.aliases)
     caller = node.doorkeeper.access.caller(lowered(headers))
-    return allowed(await ask_all(node.pools_up(), []), caller.may_use if caller is not None else lambda _: False)
+    found = with_aliases(await ask_all(node.pools_up(), []), node.settings.fleet.aliases)
+    return allowed(found, caller.may_use if caller is not None else lambda _: False)
 
 
 def _readiness(node: Node) -> Readiness:

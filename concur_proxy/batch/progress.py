@@ -41,6 +41,11 @@ class Progress:
         with self._database.transaction() as t:
             t.run("UPDATE batches SET runner = NULL WHERE runner IS NOT NULL")
 
+    def release(self, runner: str) -> None:
+        """Let others have what a runner holds."""
+        with self._database.transaction() as t:
+            t.run("UPDATE batches SET runner = NULL WHERE runner = :runner", runner=runner)
+
     def adopt(self, runner: str, *, now: float, until: float) -> list[Row]:
         """Take unfinished batches that nobody holds, renew the lease of all that ``runner`` holds, and return these."""
         with self._database.transaction() as t:
@@ -142,13 +147,16 @@ class Progress:
                 reasoning=sum(answer.spent.reasoning for answer in fresh),
             )
 
-    def finalize(self, batch: str, ending: str, *, now: float) -> None:
-        """Play no more of it. ``ending``: completed or expired."""
+    def finalize(self, batch: str, runner: str, ending: str, *, now: float) -> None:
+        """Play no more of it. ``ending``: expired, or completed, for which every line must have been answered."""
+        open_lines = f"(SELECT 1 FROM lines WHERE batch = :batch AND state <> {DONE})"
         with self._database.transaction() as t:
             t.run(
                 "UPDATE batches SET status = 'finalizing', ending = :ending, finalizing_at = :now "
-                "WHERE id = :batch AND status IN ('validating', 'in_progress')",
+                "WHERE id = :batch AND runner = :runner AND status = 'in_progress' "
+                + (f"AND NOT EXISTS {open_lines}" if ending == "completed" else ""),
                 batch=batch,
+                runner=runner,
                 ending=ending,
                 now=int(now),
             )
@@ -170,21 +178,23 @@ class Progress:
             for answer in answers:
                 _keep(t, batch, answer)
 
-    def end(self, batch: str, *, now: float) -> None:
+    def end(self, batch: str, runner: str, *, now: float) -> None:
         """Make the files, once every line has its answer (invariant 3), and forget whose keys it was played with."""
         with self._database.transaction() as t:
-            row = _get(t, batch)
-            if row["status"] not in {"finalizing", "cancelling"}:
-                return
-            assert not t.rows(
-                "SELECT number FROM lines WHERE batch = :b AND state <> :done LIMIT 1", b=batch, done=DONE
-            )
-            ending = row["ending"]
-            t.run(
-                f"UPDATE batches SET status = :ending, {ending}_at = :now, output_file = :output, error_file = :error, "
-                "headers = NULL, runner = NULL WHERE id = :batch",
+            locked = t.run(
+                "UPDATE batches SET headers = NULL WHERE id = :batch AND runner = :runner "
+                "AND status IN ('finalizing', 'cancelling')",
                 batch=batch,
-                ending=ending,
+                runner=runner,
+            )
+            if not locked:
+                return
+            row = _get(t, batch)
+            t.run(
+                f"UPDATE batches SET status = :ending, {row['ending']}_at = :now, output_file = :output, "
+                "error_file = :error, runner = NULL WHERE id = :batch",
+                batch=batch,
+                ending=row["ending"],
                 now=int(now),
                 output=self._make_file(t, row, failed=False, now=now),
                 error=self._make_file(t, row, failed=True, now=now),

@@ -95,6 +95,8 @@ class Handler:
         self.background = BackgroundLeases(self._finish_background, limit_s=self.settings.background_lease_s)
         self.lineage = lineage_of(self.settings.lineage_bytes)
         self._namespaces: dict[tuple[str | None, str | None], str] = {}
+        self.max_upload_bytes = 0
+        """Of a body for /v1/files, where that is served here; 0: as of any other."""
         self.turns: set[Turn] = set()
         self.shutting_down = False
 

@@ -37,6 +37,7 @@ from concur_proxy.gateway.upstream import keep_alive
 if TYPE_CHECKING:
     from concur_proxy.gateway.handler import Handler
 
+UPLOADS: Final = b"/v1/files"
 LARGEST_READ: Final = 256 << 10
 LARGEST_TARGET: Final = (1 << 16) - 1
 """No URL parser of ours takes a longer one."""
@@ -211,7 +212,7 @@ class FastLaneProtocol(HttpToolsProtocol):
         self._since = self.wheel.tick
         self._body_bytes += len(body)
         if not isinstance(exchange, Exchange):
-            if self._body_bytes > self.handler.max_body_bytes:
+            if self._body_bytes > self.handler.max_body_bytes and self._body_bytes > self._largest_body():
                 self._refuse_stream(self._too_large())
                 return
             super().on_body(body)
@@ -288,7 +289,7 @@ class FastLaneProtocol(HttpToolsProtocol):
         if self._head_bytes + self._read_bytes > self.largest_head and (error := self._head_excess()):
             return error
         length = exchange.lowered.get("content-length")
-        if length is not None and int(length) > self.handler.max_body_bytes:
+        if length is not None and int(length) > self.handler.max_body_bytes and int(length) > self._largest_body():
             return self._too_large()
         # Inference only: a busy proxy that turned probes away would be killed by its liveness probe.
         return self._crowd() if exchange.route is not None else None
@@ -312,10 +313,16 @@ class FastLaneProtocol(HttpToolsProtocol):
             return QueueFullError("Too many connections from one address.", retry_after_s=retry_after_s)
         return None
 
+    def _largest_body(self) -> int:
+        """Return the limit of a body that is larger than most may be."""
+        handler = self.handler
+        is_upload = self.url.partition(b"?")[0] == UPLOADS
+        return max(handler.max_body_bytes, handler.max_upload_bytes) if is_upload else handler.max_body_bytes
+
     def _too_large(self) -> BodyTooLargeError:
-        return BodyTooLargeError(
-            f"The request body is larger than {self.handler.max_body_bytes} bytes (the setting server.max_body_bytes)."
-        )
+        limit = self._largest_body()
+        name = "server.max_body_bytes" if limit == self.handler.max_body_bytes else "batch.max_file_bytes"
+        return BodyTooLargeError(f"The request body is larger than {limit} bytes (the setting {name}).")
 
     def _to_application(self, exchange: Exchange) -> None:
         """Hand a request to uvicorn's own way, which wants lower-case names and its scope."""

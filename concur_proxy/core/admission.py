@@ -92,10 +92,22 @@ class Admission:
         why = why_active(turn.session, backend, tokens)
         if why is None:
             backend.bound = True
-            if not self._observes:
+            if self._observes:
+                why = AdmitWhy.OBSERVED
+            elif backend.is_second(turn.session):
+                why = self._ride_instead(turn.session, backend, tokens)
+            if why is None:
                 return None
-            why = AdmitWhy.OBSERVED
         return self._admit(turn, backend, tokens, why, now)
+
+    def _ride_instead(self, session: Session, backend: Backend, tokens: int) -> AdmitWhy | None:
+        """Let a cold session go on instead of smaller ones, whose contexts are less work to compute again."""
+        while (other := backend.smallest_cold(session)) is not None:
+            self._places.pause(other)
+            why = why_active(session, backend, tokens)
+            if why is not None:
+                return why
+        return None
 
     def enter(self, turn: Turn, backends: Iterable[Backend], now: float) -> Lease | None:
         """Let a turn in on the first of ``backends`` that has room."""

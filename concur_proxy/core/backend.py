@@ -32,6 +32,10 @@ UNDISTURBED: Final = 0.5
 """Share of the cache beside what runs that may have been filled anew before an idle context is in any danger."""
 
 
+def _charged(session: Session) -> int:
+    return session.charged
+
+
 class Backend:
     """Bookkeeping without decisions; whatever is let in counts at once, so that a burst cannot overshoot."""
 
@@ -194,6 +198,11 @@ class Backend:
     def hot_load(self) -> int:
         """The part of the load that is not cold."""
         return self.load - (self._cold if self.unit is Unit.SESSIONS else self._cold_tokens)
+
+    def smallest_cold(self, session: Session) -> Session | None:
+        """Return the smallest of the cold sessions that are idle, if it is smaller than ``session``."""
+        smallest = min(self.idle_cold, key=_charged, default=None)
+        return smallest if smallest is not None and smallest.charged < session.charged else None
 
     def see_hot(self, now: float) -> None:
         """Learn how much hot sessions need."""

@@ -61,9 +61,7 @@ def test_other_orders_know_no_lanes():
     assert len(stand.running) == 10
     stand.gate.set_policy(Stand(order="lanes").gate.policy, now=0.0)
     stand.arrive("hot")
-    assert stand.finish("cold-0") == []  # its session keeps the place
-    stand.note(stand.gate.end_session(key("cold-0"), now=0.0))
-    assert stand.running >= {"hot"}
+    assert stand.finish("cold-0") == ["hot"]
 
 
 def test_a_cold_turn_that_is_overdue_goes_before_hot_ones():
@@ -204,3 +202,64 @@ def test_groups_are_forgotten_with_their_last_turn():
         stand.arrive("waits", prefix_key=number, tenant=str(number), **COLD)
         stand.abandon("waits")
     assert next(iter(stand.gate._pools)).line.order._groups == {}
+
+
+def test_a_cold_session_between_two_turns_steps_aside_for_a_hot_one():
+    stand = Stand(3, order="lanes", hot_share=0.3)
+    for name in ("cold-0", "cold-1"):
+        stand.arrive(name, **COLD)
+    stand.arrive("hot-0")
+    stand.arrive("hot-1")
+    assert "hot-1" in stand.held  # both cold sessions run
+    assert stand.finish("cold-1") == ["hot-1"]
+    stand.finish("cold-0")
+    stand.arrive("hot-2")
+    assert "hot-2" in stand.running
+
+
+def test_a_cold_turn_takes_no_idle_place_of_a_hot_session_beside_an_engine_that_runs():
+    stand = Stand(20, order="lanes", hot_share=0.3)
+    for number in range(20):
+        stand.arrive(f"hot-{number}")
+    stand.arrive("cold", **COLD)
+    for number in range(19):
+        stand.finish(f"hot-{number}")
+    assert "cold" in stand.held
+    assert stand.finish("hot-19") == ["cold"]  # nothing runs: all is permitted
+
+
+def test_what_hot_sessions_use_is_kept_for_them_when_they_are_fewer_for_a_while():
+    """As much as they seldom exceed, as learned over the last minutes; and forgotten when they stay away."""
+    stand = Stand(20, order="lanes", hot_share=0.1)
+    for number in range(10):
+        stand.arrive(f"hot-{number}", final=True)
+    for _ in range(60):
+        stand.wait(1.0)
+        stand.gate.tick(now=stand.now)
+    for number in range(10):
+        stand.finish(f"hot-{number}")
+    for number in range(20):
+        stand.arrive(f"cold-{number}", **COLD)
+    assert 8 <= len(stand.running) <= 11
+    for _ in range(3600):
+        stand.wait(1.0)
+        stand.note(stand.gate.tick(now=stand.now))
+        if stand.held:
+            for name in stand.held:
+                stand.abandon(name)
+    for number in range(20):
+        stand.arrive(f"later-{number}", **COLD)
+    assert len(stand.running) == 18
+
+
+def test_a_cold_session_that_has_grown_goes_on_instead_of_a_smaller_one():
+    stand = Stand(1000, order="lanes", hot_share=0.3, unit=TOKENS, capacity=2000)
+    stand.run("large", prompt=300, tokens=300, **COLD)
+    stand.run("small", prompt=200, tokens=200, **COLD)
+    stand.run("middle", prompt=200, tokens=200, **COLD)
+    stand.arrive("large", tokens=500, **COLD)
+    assert "large" in stand.running
+    assert stand.books.paused == 1
+    stand.arrive("middle", tokens=200, **COLD)
+    stand.arrive("small", tokens=200, **COLD)
+    assert stand.held == {"small"}

@@ -12,6 +12,7 @@ import asyncio
 import time
 from pathlib import Path
 
+from concur_proxy.batch.service import BatchService
 from concur_proxy.config import Settings
 from concur_proxy.control.health import Health
 from concur_proxy.control.loop import ControlLoop
@@ -62,6 +63,7 @@ class Node:
         )
         self.doorkeeper = Doorkeeper(settings.auth) if settings.auth.is_on else None
         self.handler.access = self.doorkeeper.access if self.doorkeeper is not None else None
+        self.batches = BatchService(settings, self.handler) if settings.batch.store is not None else None
         self.access_log = AccessLog(settings.log, enabled=settings.server.access_log)
         self.metrics = Metrics(max_tenants=settings.metrics.max_tenants)
         self._decisions = DecisionLog()
@@ -109,8 +111,12 @@ class Node:
             self.doorkeeper.start()
         for watch in self.watches:
             watch.start()
+        if self.batches is not None:
+            await self.batches.start()
 
     async def stop(self) -> None:
+        if self.batches is not None:
+            await self.batches.stop()
         for watch in self.watches:
             await watch.stop()
         if self.doorkeeper is not None:

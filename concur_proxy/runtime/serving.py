@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 
 from concur_proxy.admin import api
 from concur_proxy.auth.wall import Wall
+from concur_proxy.batch import api as batch_api
 from concur_proxy.config import ServerSettings, Settings
 from concur_proxy.config.tls import server_context
 from concur_proxy.errors import ConcurError
@@ -119,6 +120,10 @@ def _app(node: Node) -> FastAPI:
         return Response(page, media_type=media_type)
 
     app.add_api_route("/metrics", metrics)
+    if node.batches is not None:
+        batch_api.install(app, node.batches)
+    else:
+        batch_api.install_off(app)
     api.install(app, Operations(node), token=node.settings.server.admin_token, namespace_of=node.handler.namespace_of)
     return app
 

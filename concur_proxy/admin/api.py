@@ -125,13 +125,10 @@ def _add_management(router: APIRouter, port: AdminPort, guard: Guard) -> None:
 def _add_session_ends(router: APIRouter, port: AdminPort, guard: Guard, namespace_of: NamespaceOf) -> None:
     """Ending a session needs the API key that opened it; whoever manages the proxy may end any."""
 
-    def end(request: Request, session_id: str) -> int:
-        return port.end_sessions(session_id, namespace=_namespace(request, guard, namespace_of))
-
     @router.delete("/concur/sessions/{session_id:path}", tags=["sessions"])
     async def delete_session(request: Request, session_id: str) -> Ended:
         """Say that a session is over: its place is free at once."""
-        ended = end(request, session_id)
+        ended = port.end_sessions(session_id, namespace=_namespace(request, guard, namespace_of))
         if not ended:
             raise SessionNotFoundError(f"There is no session {session_id!r} under this API key.")
         return Ended(ended=ended)
@@ -139,11 +136,12 @@ def _add_session_ends(router: APIRouter, port: AdminPort, guard: Guard, namespac
     @router.post("/programs/release", tags=["sessions"], openapi_extra=_body(_RELEASE))
     async def release(request: Request) -> Released:
         """Say that a session is over, in ThunderAgent's words; one that is gone already is no error."""
+        namespace = _namespace(request, guard, namespace_of)  # before a stranger's body is looked at
         body = await _json(request)
         program = body.get("program_id") if isinstance(body, dict) else None
         if not isinstance(program, str) or not program:
             raise RequestError('Give the session as {"program_id": "..."}.', param="program_id")
-        return Released(program_id=program, released=end(request, program) > 0)
+        return Released(program_id=program, released=port.end_sessions(program, namespace=namespace) > 0)
 
 
 def _add_pages(router: APIRouter) -> None:

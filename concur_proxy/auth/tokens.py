@@ -18,6 +18,9 @@ from concur_proxy.auth.caller import Caller, is_name
 LEEWAY_S = 30.0
 """How far clocks may be apart."""
 
+ODD = (jwt.PyJWTError, ValueError, TypeError, KeyError, RecursionError)
+"""What comes of whatever a stranger may have written."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -52,7 +55,13 @@ class TokenVerifier:
         try:
             key = self._key_of(token)
             return None if key is None else self._caller(self._claims(token, key))
-        except (jwt.PyJWTError, ValueError, TypeError, KeyError) as error:  # whatever a stranger may have written
+        except (
+            jwt.PyJWTError,
+            ValueError,
+            TypeError,
+            KeyError,
+            RecursionError,
+        ) as error:  # whatever a stranger may have written
             logger.debug("a token is not taken: %s", type(error).__name__)
             return None
 

@@ -80,6 +80,7 @@ IMPURE_MODULES = {
 HOMES = {
     "jwt": ("auth/tokens.py",),
     "httpx": ("auth/jwks.py", "control/scraper.py", "admin/view.py", "cli.py", "bench/"),
+    "kubernetes": ("fleet/sources/endpoints.py",),
     "prometheus_client": ("observe/metrics.py",),
     "sqlalchemy": ("batch/server_database.py",),
     "fastapi": ("admin/", "batch/", "gateway/app.py", "runtime/serving.py", "sim/server/"),

@@ -14,6 +14,7 @@ from concur_proxy.fleet.members import Members
 from concur_proxy.fleet.pool import DEFAULT_POOL
 from concur_proxy.fleet.sources.base import Tell
 from concur_proxy.fleet.sources.dns import watch_name
+from concur_proxy.fleet.sources.endpoints import require_client, watch_service
 from concur_proxy.fleet.sources.file import watch_file
 from concur_proxy.gateway import credentials
 from concur_proxy.gateway.upstream import UpstreamPool
@@ -128,3 +129,6 @@ def watchers(fleet: FleetSettings, tell: Tell) -> Iterator[Coroutine[Any, Any, N
         yield watch_file(Path(fleet.file), tell, interval_s=fleet.file_interval_s)
     for url in fleet.dns:
         yield watch_name(url, tell, interval_s=fleet.dns_interval_s)
+    if fleet.kubernetes_service is not None:
+        require_client()
+        yield watch_service(fleet.kubernetes_service, fleet.kubernetes_port, tell)

@@ -112,8 +112,7 @@ class CuttingReader(PassiveReader):
         self._cutter = UsageEventCutter()
 
     def feed(self, data: bytes) -> bytes:
-        self._scanner.feed(data)
-        return self._cutter.feed(data)
+        return self._cutter.feed(data, named=self._scanner.feed(data))
 
     def finish(self) -> bytes:
         return self._cutter.finish()

@@ -333,9 +333,9 @@ class UpstreamConnection(asyncio.Protocol):
             return
         self._heads_seen += 1
         status = self._parser.get_status_code()
-        if status < 100 or self._parser.get_http_version() not in VERSIONS or not is_clean(self._reason):
-            raise ValueError(status)
         values = {NAMES[name].lower: value for name, value in self.headers}
+        if status < 100 or not self._speaks_our_version(values) or not is_clean(self._reason):
+            raise ValueError(status)
         head = ResponseHead(status, self._reason, self.headers, values, self._framing(status, values))
         self.headers = []
         call = self.call
@@ -355,6 +355,11 @@ class UpstreamConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self.head is not None:
             self._complete = True
+
+    def _speaks_our_version(self, values: dict[bytes, bytes]) -> bool:
+        if b"connection" not in values and self._parser.should_keep_alive():
+            return True  # only 1.1 keeps a connection without a word; the version is made as text, which takes longer
+        return self._parser.get_http_version() in VERSIONS
 
     def _framing(self, status: int, values: dict[bytes, bytes]) -> Framing:
         if status < 200 or status in (204, 304) or (self.call is not None and self.call.head_only):

@@ -241,8 +241,10 @@ class FastLaneProtocol(HttpToolsProtocol):
     def _inspect(self, exchange: Exchange) -> None:
         """Read the headers once; doom what must not be forwarded."""
         exchange.lowered = known = lowered(exchange.headers)
-        exchange.http11 = self.parser.get_http_version() == "1.1"
-        exchange.keep_alive = exchange.http11 and self.parser.should_keep_alive()
+        lasting = self.parser.should_keep_alive()
+        # Without being asked only 1.1 keeps a connection; the version itself is made as text, which takes longer.
+        exchange.http11 = (lasting and "connection" not in known) or self.parser.get_http_version() == "1.1"
+        exchange.keep_alive = exchange.http11 and lasting
         if "expect" in known:
             exchange.expects_continue = known["expect"].lower() == "100-continue" and exchange.http11
         error = self._fault(exchange) or self._excess(exchange)

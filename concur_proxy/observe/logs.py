@@ -56,9 +56,9 @@ class _JsonFormatter(logging.Formatter):
 
 
 class AccessLog:
-    """Writes a line for each answered request."""
+    """Writes a line for each answered request; those of one turn of the event loop together, where that is told."""
 
-    __slots__ = ("_clock", "_line", "_stream")
+    __slots__ = ("_clock", "_defer", "_line", "_lines", "_stream")
 
     def __init__(
         self,
@@ -67,18 +67,31 @@ class AccessLog:
         enabled: bool = True,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.time,
+        defer: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
-        """``clock`` tells the time of day, which only stamps the lines."""
+        """``clock`` tells the time of day, which only stamps the lines. ``defer`` has a function called soon."""
         wanted = enabled and settings.level in {"debug", "info"}
         self._line = (_json_line if settings.format == "json" else _text_line) if wanted else None
         self._stream = stream or sys.stderr
         self._clock = clock
+        self._defer = defer
+        self._lines: list[str] = []
 
     def __call__(self, turn: TurnLog) -> None:
-        """Write the line of ``turn``. A stream that nobody reads any more loses lines, never requests."""
-        if self._line is not None:
-            with contextlib.suppress(OSError, ValueError):
-                self._stream.write(self._line(turn, self._clock()))
+        """Write the line of ``turn``, now or soon."""
+        if self._line is None:
+            return
+        self._lines.append(self._line(turn, self._clock()))
+        if self._defer is None:
+            self.flush()
+        elif len(self._lines) == 1:
+            self._defer(self.flush)
+
+    def flush(self) -> None:
+        """Write what is there. A stream that nobody reads any more loses lines, never requests."""
+        lines, self._lines = self._lines, []
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write("".join(lines))
 
 
 def _text_line(turn: TurnLog, now: float) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from concur_proxy.batch.service import BatchService
@@ -64,7 +65,7 @@ class Node:
         self.doorkeeper = Doorkeeper(settings.auth) if settings.auth.is_on else None
         self.handler.access = self.doorkeeper.access if self.doorkeeper is not None else None
         self.batches = BatchService(settings, self.handler) if settings.batch.store is not None else None
-        self.access_log = AccessLog(settings.log, enabled=settings.server.access_log)
+        self.access_log = AccessLog(settings.log, enabled=settings.server.access_log, defer=_soon)
         self.metrics = Metrics(max_tenants=settings.metrics.max_tenants)
         self._decisions = DecisionLog()
         self._fetch = HttpFetch()
@@ -135,6 +136,7 @@ class Node:
             pool.close()
         await self._fetch.aclose()
         self.dispatcher.close()
+        self.access_log.flush()
 
     def pools_up(self) -> dict[BackendId, UpstreamPool]:
         """Return the connections to backends that are up."""
@@ -176,3 +178,7 @@ class Node:
 
     def _on_lost(self, backend: BackendId) -> None:
         self.health.turn_ended(backend, Outcome.BACKEND_LOST)
+
+
+def _soon(function: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(function)

@@ -126,6 +126,18 @@ def test_a_closed_stream_loses_lines_only():
     log(TURN)
 
 
+def test_lines_of_one_moment_are_written_together():
+    stream, soon = io.StringIO(), []
+    log = AccessLog(LogSettings(), stream=stream, defer=soon.append)
+    log(TURN)
+    log(TURN)
+    assert (stream.getvalue(), len(soon)) == ("", 1)
+    soon.pop()()
+    assert stream.getvalue().count("\n") == 2
+    log(TURN)
+    assert len(soon) == 1
+
+
 def test_other_lines_look_alike(root_logging):
     stream = io.StringIO()
     configure(LogSettings(), stream)

@@ -22,11 +22,14 @@ ROUNDING: Final = 1e-6
 HOT_HORIZON_S: Final = 300.0
 """Time over which the need of hot sessions is learned."""
 
-HOT_DEVIATIONS: Final = 2.0
+HOT_DEVIATIONS: Final = 2.25
 """What is kept for them beyond their mean, in mean deviations: they seldom need more."""
 
 MOST_KEPT: Final = 0.75
 """Part of a window that their need may come to: cold sessions always find the rest."""
+
+FULL: Final = 0.95
+"""Part of the cache beyond which no cold session is let in: contexts of those that are let in grow."""
 
 UNDISTURBED: Final = 0.5
 """Share of the cache beside what runs that may have been filled anew before an idle context is in any danger."""
@@ -149,6 +152,15 @@ class Backend:
         return self.load / self.window if 0.0 < self.window < math.inf else 0.0
 
     @property
+    def one(self) -> float:
+        """What a usual session counts for, in the window's unit."""
+        return 1.0 if self.unit is Unit.SESSIONS else self.typical.value
+
+    def has_prefix(self, key: int) -> bool:
+        """Tell whether a prefix that sessions share is resident: some that use it are active, or left it behind."""
+        return key in self._shared or self.shadow.has_prefix(key)
+
+    @property
     def is_uniform(self) -> bool:
         """All turns without a place count alike: where one finds no room, none does."""
         return self.unit is Unit.SESSIONS
@@ -188,11 +200,19 @@ class Backend:
 
     @property
     def kept_for_hot(self) -> int:
-        """Return the room that only hot sessions may take: what is left of their share, or of what they need."""
+        """Return the room that only hot sessions may take: what is left of their share, or of what they need.
+
+        A law may fill the cache more than once where that brings throughput, at the cost of latency: not with batch
+        work beside interactive turns. What a window has beyond the cache is for hot sessions, too.
+        """
         if self.window == math.inf:
             return 0
-        need = min(self._hot.upper(HOT_DEVIATIONS), MOST_KEPT * self.window)
-        return max(0, int(max(self.hot_share * self.window, need)) - self.hot_load)
+        usable = self.window
+        if self.unit is Unit.TOKENS and (limit := self.shadow.limit) is not None:
+            usable = min(usable, FULL * limit)
+        need = min(self._hot.upper(HOT_DEVIATIONS), MOST_KEPT * usable)
+        kept = max(0.0, max(self.hot_share * usable, need) - self.hot_load)
+        return int(self.window - usable + kept)
 
     @property
     def hot_load(self) -> int:

@@ -263,3 +263,13 @@ def test_a_cold_session_that_has_grown_goes_on_instead_of_a_smaller_one():
     stand.arrive("middle", tokens=200, **COLD)
     stand.arrive("small", tokens=200, **COLD)
     assert stand.held == {"small"}
+
+
+def test_cold_sessions_do_not_fill_the_cache_more_than_once_however_large_the_window_is():
+    stand = Stand(5000, order="lanes", hot_share=0.3, unit=TOKENS, capacity=1000)
+    for number in range(20):
+        stand.arrive(f"cold-{number}", tokens=100, **COLD)
+    assert len(stand.running) == 6
+    for number in range(20):
+        stand.arrive(f"hot-{number}", tokens=100)
+    assert len(stand.running) == 26

@@ -135,15 +135,16 @@ class Engine:
     def _apply(self, step: Step) -> StepResult:
         """Bring what a step, or several merged ones, have computed."""
         steps = len(step.ends_at)
-        batch = [(request, count) for request, count in step.batch if request.running]
         emitted: list[tuple[Request, int]] = []
         finished: list[Request] = []
         fresh = 0
-        for request, count in batch:
+        for request, count in step.batch:
+            if not request.running:
+                continue
             if steps > 1:
                 self._grow(request, count + steps - 1)
             request.computed += count + steps - 1
-            if request.computed < request.total + steps - 1:
+            if request.computed < request.prompt_tokens + request.generated + steps - 1:
                 continue
             fresh += self._emit(request, step)
             emitted.append((request, steps))
@@ -157,12 +158,13 @@ class Engine:
 
     def _continue_running(self, step: Step) -> bool:
         """Give running requests their tokens. True where somebody was preempted for it."""
-        before = self.stats.preemptions
+        before, size = self.stats.preemptions, self.config.block_size
         for request in tuple(self._running):
             if step.budget <= 0 or not request.running:
                 break
-            count = min(request.total - request.computed, step.budget)
-            if self._make_room(request, count):
+            count = min(request.prompt_tokens + request.generated - request.computed, step.budget)
+            within_its_last_block = count == 1 and (request.computed + 1) % size > 1
+            if within_its_last_block or self._make_room(request, count):
                 step.add(request, count)
         return self.stats.preemptions > before
 

@@ -31,6 +31,7 @@ FAULTS = st.lists(
 )
 
 
+@pytest.mark.sources
 @settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 10_000),

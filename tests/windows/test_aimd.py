@@ -104,13 +104,14 @@ def test_an_old_hit_rate_is_none():
 # without KV usage
 
 
+GOOD_CACHED = int(1000 * GOOD_HIT_RATE)
+
+
 def turns(cached, count=8, **fields):
     return [record(prompt=1000, cached=cached, **fields)] * count
 
 
-@pytest.mark.parametrize(
-    ("cached", "window"), [(0, 8), (199, 8), (200, 16), (1000 * GOOD_HIT_RATE - 1, 16), (1000 * GOOD_HIT_RATE, 18)]
-)
+@pytest.mark.parametrize(("cached", "window"), [(0, 8), (199, 8), (200, 16), (GOOD_CACHED - 1, 16), (GOOD_CACHED, 18)])
 def test_without_kv_usage_it_goes_by_what_agents_find_cached(cached, window):
     assert Run(Aimd()).step(turns=turns(cached), **SILENCE).window == window
 

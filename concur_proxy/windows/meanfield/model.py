@@ -17,8 +17,9 @@ T = 0, where what runs fills the cache, to the T at which everybody finds his co
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from concur_proxy.windows.meanfield.think import Curve
 
@@ -54,8 +55,7 @@ class Traffic:
     """p"""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """An operating point of the engine."""
 
     running: float
@@ -98,34 +98,41 @@ class Model:
         """Seconds of the engine that a turn which runs alone takes for its steps themselves."""
         return self.traffic.output * self.costs.step_s
 
-    def point(self, hit_rate: float, away_s: float) -> Point:
-        """Return the point at which contexts stay so long that ``hit_rate`` are found and ``away_s`` go unused.
-
-        It solves rate x footprint x away_s = capacity - running x footprint.
-        """
-        footprint, turn_s = self.traffic.footprint, self.turn_s(hit_rate)
-        most = self.capacity / footprint
-        half = (self.share * away_s + self.steps_s - most * turn_s) / (2.0 * turn_s)
-        running = math.sqrt(half * half + most * self.steps_s / turn_s) - half
-        rate = self.rate(running, hit_rate)
-        return Point(running, rate, hit_rate, rate * self.idle_s)
-
     def points(self) -> list[Point]:
         """Return the curve, from a cache that is full of what runs to one that has room for everybody."""
-        return [self.point(*knot) for knot in zip(self.curve.reached, self.curve.away, strict=True)]
+        return self.points_at(zip(self.curve.reached, self.curve.away, strict=True))
+
+    def points_at(self, knots: Iterable[tuple[float, float]]) -> list[Point]:
+        """Return the points at which contexts stay so long that ``hit_rate`` are found and ``away_s`` go unused.
+
+        Each solves rate x footprint x away_s = capacity - running x footprint.
+        """
+        share, idle_s, steps_s = self.share, self.idle_s, self.steps_s
+        most = self.capacity / self.traffic.footprint
+        found: list[Point] = []
+        for hit_rate, away_s in knots:
+            turn_s = self.turn_s(hit_rate)
+            half = (share * away_s + steps_s - most * turn_s) / (2.0 * turn_s)
+            running = math.sqrt(half * half + most * steps_s / turn_s) - half
+            rate = self.rate(running, hit_rate)
+            found.append(Point(running, rate, hit_rate, rate * idle_s))
+        return found
 
     def best(self, points: Sequence[Point]) -> Point:
         """Return the point with the highest rate, on the curve's ``points`` or between them."""
         top = max(range(len(points)), key=lambda index: points[index].rate)
-        near = [points[top]]
-        for index in range(max(0, top - 1), min(len(points) - 1, top + 1)):
-            near += [self._between(index, part / PARTS) for part in range(1, PARTS)]
-        return max(near, key=lambda point: point.rate)
+        near = [
+            self._between(index, part / PARTS)
+            for index in range(max(0, top - 1), min(len(points) - 1, top + 1))
+            for part in range(1, PARTS)
+        ]
+        return max([points[top], *self.points_at(near)], key=lambda point: point.rate)
 
-    def _between(self, index: int, part: float) -> Point:
-        """Return the point after ``points()[index]`` by this part of the way to the next."""
-        (low, high), (since, until) = (each[index : index + 2] for each in (self.curve.reached, self.curve.away))
-        return self.point(low + part * (high - low), since + part * (until - since))
+    def _between(self, index: int, part: float) -> tuple[float, float]:
+        """Return what lies after the curve's knot ``index`` by this part of the way to the next."""
+        reached, away = self.curve.reached, self.curve.away
+        low, since = reached[index], away[index]
+        return low + part * (reached[index + 1] - low), since + part * (away[index + 1] - since)
 
 
 def rate_of(sessions: float, points: Sequence[Point]) -> float:

@@ -72,7 +72,7 @@ class Stretches:
             self._streaming_s = 0.95 * self._streaming_s + record.finished_at - record.first_token_at
             self._streamed = 0.95 * self._streamed + usage.completion_tokens - 1
 
-    def update(self, signals: Signals, view: WindowView, costs: StepCosts, *, beside: float = 0.0, now: float) -> None:
+    def update(self, signals: Signals, view: WindowView, costs: StepCosts, *, now: float, beside: float = 0.0) -> None:
         """Take in the time since the update before; where a stretch is full, let ``costs`` learn from it.
 
         ``beside``: tokens that a running turn reads beside those that the gate counts for it.

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from pydantic import SecretStr
 
 from concur_proxy import __version__
@@ -31,6 +31,7 @@ from concur_proxy.admin.reports import (
     SessionState,
     StatusReport,
 )
+from concur_proxy.admin.ui import page
 from concur_proxy.core.listing import Query as SessionQuery
 from concur_proxy.core.listing import Sort
 from concur_proxy.errors import BodyTooLargeError, ConcurError, RequestError, SessionNotFoundError
@@ -38,7 +39,7 @@ from concur_proxy.history import SPAN_S
 from concur_proxy.model import BackendId
 
 TITLE = "concur-proxy management"
-DOCS, SCHEMA = "/concur/docs", "/concur/openapi.json"
+DOCS, SCHEMA, UI = "/concur/docs", "/concur/openapi.json", "/concur/ui"
 LARGEST_BODY = 64 * 1024
 """Bytes; a whole configuration has two thousand."""
 IN_EVENTS = 50
@@ -54,7 +55,7 @@ def install(app: FastAPI, port: AdminPort, *, token: SecretStr | None, namespace
     router = APIRouter()
     _add_management(router, port, guard)
     _add_session_ends(router, port, guard, namespace_of)
-    _add_pages(router)
+    _add_pages(router, guard)
     app.include_router(router)
     app.exception_handlers.setdefault(ConcurError, _on_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
@@ -144,7 +145,15 @@ def _add_session_ends(router: APIRouter, port: AdminPort, guard: Guard, namespac
         return Released(program_id=program, released=port.end_sessions(program, namespace=namespace) > 0)
 
 
-def _add_pages(router: APIRouter) -> None:
+def _add_pages(router: APIRouter, guard: Guard) -> None:
+    @router.get(UI, include_in_schema=False)
+    async def ui(request: Request) -> Response:
+        """The live page. It holds no facts: with a token set, it asks for the token itself."""
+        if guard.token is None:
+            guard.check(request)
+        live = page()
+        return HTMLResponse(live.content, headers=live.headers)
+
     @router.get(SCHEMA, include_in_schema=False)
     async def openapi() -> dict[str, Any]:
         return get_openapi(title=TITLE, version=__version__, routes=router.routes)

@@ -130,7 +130,11 @@ def finite(value: float) -> float | None:
 
 def served(read: Callable[[Served], Histogram]) -> ReadHistograms:
     """Make a histogram of each kind of requests on each backend."""
-    return lambda tallies: (((backend, kind), read(times)) for (backend, kind), times in tallies.served.items())
+    return lambda tallies: (
+        ((backend, kind), histogram)
+        for (backend, kind), times in tallies.served.items()
+        if (histogram := read(times)).count
+    )
 
 
 def lanes(tallies: Tallies) -> Iterator[tuple[tuple[str, ...], Histogram]]:

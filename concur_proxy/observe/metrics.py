@@ -91,8 +91,7 @@ def _unit(family: Family) -> str:
 def _histograms(family: HistogramFamily, tallies: Tallies) -> Metric:
     metric = HistogramMetricFamily(family.name, family.help, labels=family.labels, unit=family.unit)
     for labels, histogram in family.read(tallies):
-        if histogram.count:
-            metric.add_metric(labels, _buckets(histogram), histogram.total)
+        metric.add_metric(labels, _buckets(histogram), histogram.total)
     return metric
 
 

@@ -152,6 +152,12 @@ class Backend:
         return self.load / self.window if 0.0 < self.window < math.inf else 0.0
 
     @property
+    def room(self) -> tuple[float, int, int]:
+        """How full it is, for sorting: the emptiest first; where windows have no end, by what is active."""
+        load = self.load
+        return load / self.window if 0.0 < self.window < math.inf else 0.0, load, self.running
+
+    @property
     def one(self) -> float:
         """What a usual session counts for, in the window's unit."""
         return 1.0 if self.unit is Unit.SESSIONS else self.typical.value

@@ -128,6 +128,10 @@ class Shadow:
         left = self._idle.get(session)
         return left.resident if left is not None else self._pinned.get(session, 0)
 
+    def has_prefix(self, key: int) -> bool:
+        """Tell whether a prefix is there: some context is that begins with it."""
+        return key in self._shared
+
     def resize_prefix(self, key: int, size: int) -> None:
         self._shared.resize(key, size)
 

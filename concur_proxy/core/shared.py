@@ -49,6 +49,9 @@ class SharedTokens:
         self.tokens = 0
         """Of all prefixes in use, each once."""
 
+    def __contains__(self, key: int) -> bool:
+        return key in self._users
+
     def cost_of(self, key: int | None, size: int) -> int:
         """Return what ``join`` would add."""
         return 0 if key is None or key in self._users else size

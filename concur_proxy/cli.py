@@ -13,6 +13,7 @@ from concur_proxy import __version__, build
 from concur_proxy.errors import ConcurError, ConfigError
 
 if TYPE_CHECKING:
+    from concur_proxy.config import Settings
     from concur_proxy.runtime import VllmOptions
 
 app = typer.Typer(
@@ -87,6 +88,13 @@ def serve(
         str | None,
         typer.Option(metavar="MODEL", help="Start vLLM with this model and proxy it; engine flags after --."),
     ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Redis or Valkey that several replicas share their state through."),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, max=256, help="Processes that serve together on this host; they need --state.")
+    ] = 1,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. Default: info.")] = None,
     log_format: Annotated[str | None, typer.Option(help="text or json. Default: text.")] = None,
     engine_flags: Annotated[
@@ -111,6 +119,7 @@ def serve(
         "control.law": "fixed" if window is not None else law,
         "control.fixed.window": window,
         "gate.mode": "observe" if observe else None,
+        "state.url": state,
         "log.level": log_level,
         "log.format": log_format,
     }
@@ -118,9 +127,22 @@ def serve(
     options = _vllm_options(vllm, engine_flags or [])
     if not settings.backends and not settings.fleet.finds_backends and options is None:
         raise ConfigError(NO_ENGINE)
+    if workers > 1:
+        _may_have_workers(settings, options)
     from concur_proxy.runtime import serve as run
 
-    sys.exit(run(settings, vllm=options, announce=functools.partial(print, flush=True)))
+    sys.exit(run(settings, vllm=options, workers=workers, announce=functools.partial(print, flush=True)))
+
+
+def _may_have_workers(settings: Settings, vllm: VllmOptions | None) -> None:
+    """Several processes that knew nothing of each other would each let a whole window of sessions in."""
+    if settings.state.url is None:
+        raise ConfigError(
+            "--workers needs a Redis or Valkey through which the workers share sessions and windows: "
+            "add --state redis://localhost:6379. One process is enough for most."
+        )
+    if vllm is not None:
+        raise ConfigError("--workers does not go with --vllm: start the engine by itself, and name it with --backend")
 
 
 NO_ENGINE = """\

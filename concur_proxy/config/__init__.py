@@ -20,6 +20,7 @@ from concur_proxy.config.tree import (
     ServerSettings,
     SessionSettings,
     Settings,
+    StateSettings,
     TokenSettings,
     UpstreamSettings,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "ServerSettings",
     "SessionSettings",
     "Settings",
+    "StateSettings",
     "TokenSettings",
     "UpstreamSettings",
 ]

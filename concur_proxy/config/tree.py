@@ -33,6 +33,7 @@ from concur_proxy.config.types import (
     Secret,
     SecretText,
     Share,
+    StateUrl,
 )
 from concur_proxy.model import BackendId
 
@@ -516,6 +517,29 @@ class TracingSettings(Section):
     service_name: str = Field("concur-proxy", min_length=1, max_length=256, description="Name of the proxy in traces.")
 
 
+class StateSettings(Section):
+    url: StateUrl | None = Field(
+        None,
+        description="Redis or Valkey that several replicas share their state through, such as redis://host:6379/0 "
+        "(docs/replicas.md, extra redis); none: this proxy is the only one.",
+    )
+    username: str | None = Field(None, min_length=1, description="User, where it is not in the URL.")
+    password: Secret | None = Field(None, description="Password, where it is not in the URL.")
+    ca_file: str | None = Field(
+        None, min_length=1, description="CA certificates (PEM) that sign its certificate; default: the system's."
+    )
+    name: str = Field(
+        "concur",
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        description="Of the deployment: its keys begin with it. Replicas of one proxy have the same.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_bare_url_is_enough(cls, value: object) -> object:
+        return {"url": value} if isinstance(value, str) else value
+
+
 BATCH_PATHS = ("/v1/files", "/v1/batches")
 
 
@@ -538,6 +562,9 @@ class Settings(Section):
     batch: BatchSettings = Field(default=BatchSettings(), description="The Batch API (docs/batch.md).")
     auth: AuthSettings = Field(
         default=AuthSettings(), description="Who may call. Off by default: engines check keys, as without a proxy."
+    )
+    state: StateSettings = Field(
+        default=StateSettings(), description="What several replicas share; its URL alone will do (docs/replicas.md)."
     )
     log: LogSettings = Field(default=LogSettings(), description="Logging.")
     metrics: MetricsSettings = Field(default=MetricsSettings(), description="Metrics (docs/metrics.md).")

@@ -71,6 +71,19 @@ def _secret(value: SecretStr) -> SecretStr:
     return value
 
 
+def _state_url(value: SecretStr) -> SecretStr:
+    parts = urlsplit(value.get_secret_value())
+    schemes = {"redis", "rediss", "valkey", "valkeys", "unix", "redis+sentinel", "redis+cluster"}
+    if parts.scheme not in schemes or not (parts.path if parts.scheme == "unix" else parts.netloc):
+        raise ValueError(
+            "must be a URL such as redis://host:6379/0, rediss://host, unix:///path/to.sock, "
+            "redis+sentinel://host:26379,host:26379/master or redis+cluster://host:6379"
+        )
+    if parts.scheme == "redis+sentinel" and not parts.path.strip("/"):
+        raise ValueError("needs the name of the master after the hosts: redis+sentinel://host:26379/master")
+    return value
+
+
 def _session_header(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", name):
         raise ValueError("must be the name of a header")
@@ -94,5 +107,6 @@ MetricsUrl = Annotated[str, AfterValidator(_metrics_url)]
 Secret = Annotated[SecretStr, AfterValidator(_secret)]
 SecretText = Annotated[SecretStr, Field(min_length=1)]
 IdentityUrl = Annotated[str, AfterValidator(_identity_url)]
+StateUrl = Annotated[SecretStr, AfterValidator(_state_url)]
 HeaderName = Annotated[str, AfterValidator(_session_header)]
 PathPattern = Annotated[str, AfterValidator(_path_pattern)]

@@ -21,6 +21,7 @@ FLAGS = {
     "control.law": "--law",
     "control.fixed.window": "--window",
     "gate.mode": "--observe",
+    "state.url": "--state",
     "log.level": "--log-level",
     "log.format": "--log-format",
 }

@@ -66,6 +66,8 @@ class ControlLoop:
         self._on_move = on_move
         self._entries: dict[BackendId, _Entry] = {}
         self._news = asyncio.Event()
+        self.steers: Callable[[], bool] = lambda: True
+        """Whether windows are moved from here: where replicas share them, one of these moves them."""
 
     # backends
 
@@ -152,10 +154,21 @@ class ControlLoop:
         """Let a backend's law take over what was learned before."""
         self._entries[backend].regulator.load(state)
 
+    def take_over(self, learned: Mapping[str, Any]) -> None:
+        """Steer from now on, with what another replica's laws have learned; what was seen before is no news."""
+        now = self._clock()
+        for backend, entry in self._entries.items():
+            entry.regulator.tracker.take(now=now)
+            if isinstance(state := learned.get(backend), Mapping):
+                entry.regulator.load(state)
+            self._hurry(entry)
+
     # time
 
     def step(self, now: float) -> float:
         """Update the windows that are due; return when the next one is."""
+        if not self.steers():
+            return now + self._period_s
         for backend, entry in self._entries.items():
             if entry.due_at <= now:
                 entry.updated_at = now

@@ -56,6 +56,7 @@ class Backend:
         "bound",
         "branches",
         "computed",
+        "elsewhere",
         "hard",
         "hits_expected",
         "hits_seen",
@@ -64,6 +65,7 @@ class Backend:
         "idle",
         "idle_cold",
         "maximum",
+        "may_have_room",
         "minimum",
         "places",
         "pool",
@@ -88,6 +90,10 @@ class Backend:
         self.window = minimum
         self.whole = 0.0
         """The window of all replicas, where ``window`` is this one's share of it; else 0."""
+        self.elsewhere = 0
+        """Turns that other replicas run there."""
+        self.may_have_room = False
+        """Other replicas may have room to give: nobody need lose a place for a turn that waits."""
         self.hard = False
         self.up = False
         self.bound = False
@@ -251,7 +257,8 @@ class Backend:
     def is_starved(self, now: float) -> bool:
         """Nothing runs, or far less than has run lately and could run with the sessions that are active."""
         best = min(self._peak_running.at(now), len(self.places))
-        return self.running == 0 or self.running < STARVED * best
+        running = self.running + self.elsewhere
+        return running == 0 or running < STARVED * best
 
     # places
 

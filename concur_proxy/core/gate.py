@@ -299,10 +299,22 @@ class Gate:
     # ------------------------------------------------------------------ one of several replicas
 
     def set_share(
-        self, backend: BackendId, window: float, *, whole: float, hard: bool = False, now: float
+        self,
+        backend: BackendId,
+        window: float,
+        *,
+        whole: float,
+        hard: bool = False,
+        elsewhere: int = 0,
+        may_have_room: bool = False,
+        now: float,
     ) -> list[Decision]:
-        """Set this replica's share of a window that is ``whole``: no session runs alone unless it is all of it."""
-        self._pools.backend(backend).whole = whole
+        """Set this replica's share of a window that is ``whole``: no session runs alone unless it is all of it.
+
+        ``elsewhere``: turns that other replicas run there. ``may_have_room``: they may have room to give.
+        """
+        state = self._pools.backend(backend)
+        state.whole, state.elsewhere, state.may_have_room = whole, elsewhere, may_have_room
         return self.resize(backend, window, hard=hard, now=now)
 
     def asked(self, backend: BackendId, *, now: float) -> Asked:
@@ -313,6 +325,9 @@ class Gate:
     def pool_of(self, backend: BackendId) -> PoolId | None:
         """Return the pool of a backend, None where it is not here."""
         return next((state.pool for state in self._pools.backends() if state.id == backend), None)
+
+    def pool_ids(self) -> list[PoolId]:
+        return [pool.id for pool in self._pools]
 
     def on_paused(self, tell: Callable[[PoolId, SessionKey], None]) -> None:
         """Have sessions told that lose their place between two turns."""

@@ -133,7 +133,7 @@ class Places:
 
         An engine that runs nothing is emptied for a session larger than its window, which then runs alone.
         """
-        if not backend.idle or not backend.is_starved(now):
+        if not backend.idle or backend.may_have_room or not backend.is_starved(now):
             return False
         if backend.running and not backend.fits(charge - backend.idle_load):
             return False

@@ -192,6 +192,10 @@ class Dispatcher:
         """Refuse every held turn."""
         self._deliver(self.gate.refuse_all(reason, now=self.clock()))
 
+    def carry_out(self, act: Callable[[float], list[Decision]]) -> None:
+        """Let the gate decide something, ``act(now)``, and tell those who wait."""
+        self._deliver(act(self.clock()))
+
     def tick(self) -> None:
         self._deliver(self.gate.tick(now=self.clock()))
 

@@ -22,6 +22,7 @@ from concur_proxy.gateway.background import BackgroundLeases
 from concur_proxy.gateway.dispatch import Dispatcher, ignore
 from concur_proxy.gateway.exchange import Exchange
 from concur_proxy.gateway.observer import TurnObserver
+from concur_proxy.gateway.owners import Owners
 from concur_proxy.gateway.paths import Routes
 from concur_proxy.gateway.responses import ResponseOrigins
 from concur_proxy.gateway.rounds import Rounds
@@ -89,6 +90,8 @@ class Handler:
         self.observer = observer
         self.access: Access | None = None
         """Knows the callers; None: the engines check keys."""
+        self.owners: Owners | None = None
+        """Knows whose the sessions are, where several replicas share them."""
         self.heartbeats = Rounds(self.settings.heartbeat_s) if self.settings.heartbeat_s else None
         self.routes = Routes(self.settings.extra_paths)
         self.origins = ResponseOrigins()

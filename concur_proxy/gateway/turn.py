@@ -35,7 +35,7 @@ from concur_proxy.gateway.relay import Parked, Relay, is_event_stream
 from concur_proxy.gateway.responses import id_in_path
 from concur_proxy.gateway.upstream import UpstreamCall
 from concur_proxy.gateway.whole import reader_of
-from concur_proxy.model import Admitted, BackendId, Lease, Outcome, PoolId, Refused, SessionKey
+from concur_proxy.model import Admitted, BackendId, Lease, Outcome, PoolId, Refused, SessionKey, TurnFacts
 from concur_proxy.observe.turnlog import TurnLog
 
 if TYPE_CHECKING:
@@ -200,7 +200,24 @@ class Turn:
         facts = ingress.turn_facts(
             pool, self._identity, exchange.body, self._told, exchange.lowered, self._tenant, beat_s=beat_s
         )
-        self._ticket = self._handler.dispatcher.arrive(facts, self, avoid=self._elsewhere(pool))
+        owners = self._handler.owners
+        if owners is not None and not owners.is_ours(facts):
+            owners.claim(facts, self._claimed)
+        else:
+            self._enter(facts)
+
+    def _claimed(self, facts: TurnFacts) -> None:
+        """The session is this replica's, or the turn goes on without it; the client may have left meanwhile."""
+        if self not in self._handler.turns:
+            return
+        try:
+            self._enter(facts)
+        except Exception:
+            logger.exception("a turn could not enter the gate")
+            self.fail()
+
+    def _enter(self, facts: TurnFacts) -> None:
+        self._ticket = self._handler.dispatcher.arrive(facts, self, avoid=self._elsewhere(facts.pool))
         if self._lease is None and self in self._handler.turns:
             self._on_held(self._arrived_at)
 

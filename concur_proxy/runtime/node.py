@@ -37,6 +37,7 @@ from concur_proxy.runtime.doorkeeper import Doorkeeper
 from concur_proxy.runtime.historian import Historian
 from concur_proxy.runtime.keeper import Keeper
 from concur_proxy.runtime.membership import Membership
+from concur_proxy.runtime.replicas import Replicas
 from concur_proxy.runtime.watch import FileWatch
 
 
@@ -75,8 +76,9 @@ class Node:
             on_models=self._on_models,
             clock=self.clock,
         )
+        self.replicas = None if settings.state.url is None else Replicas(settings, self.dispatcher)
         self.loop = ControlLoop(
-            self.dispatcher,
+            self.dispatcher if self.replicas is None else self.replicas.gate,
             policy.law_maker(settings.control),
             period_s=settings.control.scrape_interval_s,
             clock=self.clock,
@@ -102,6 +104,8 @@ class Node:
 
     async def start(self) -> None:
         """Start with every backend down; the first probes bring them up."""
+        if self.replicas is not None:
+            await self.replicas.start(self.handler, self.loop)
         self.membership.start()
         self._loop_task = asyncio.get_running_loop().create_task(self.loop.run(), name="control loop")
         self._lag_task = asyncio.get_running_loop().create_task(watch_loop(self.metrics.lagged), name="loop lag")
@@ -135,6 +139,8 @@ class Node:
         for pool in self.pools.values():
             pool.close()
         await self._fetch.aclose()
+        if self.replicas is not None:
+            await self.replicas.stop()
         self.dispatcher.close()
         self.access_log.flush()
 
@@ -162,12 +168,16 @@ class Node:
     def _on_record(self, record: TurnRecord) -> None:
         self.metrics.record(record)
         self.loop.finished(record)
+        if self.replicas is not None:
+            self.replicas.record(record)
         if record.outcome is not Outcome.BACKEND_LOST:  # of those ``_on_lost`` tells
             self.health.turn_ended(record.backend, record.outcome)
 
     def _on_turn(self, turn: TurnLog) -> None:
         self.metrics.turn(turn)
         self.access_log(turn)
+        if self.replicas is not None:
+            self.replicas.turn_over(turn.session)
 
     def _on_scrape(self, scrape: Scrape) -> None:
         self.metrics.scraped(scrape.backend, failed=scrape.sample is None)
@@ -175,6 +185,8 @@ class Node:
 
     def _on_overloaded(self, backend: BackendId) -> None:
         self.loop.refused(backend)
+        if self.replicas is not None:
+            self.replicas.refused(backend)
 
     def _on_lost(self, backend: BackendId) -> None:
         self.health.turn_ended(backend, Outcome.BACKEND_LOST)

@@ -30,9 +30,16 @@ from concur_proxy.runtime.facts import gather
 from concur_proxy.runtime.files import raise_open_files
 from concur_proxy.runtime.node import Node
 from concur_proxy.runtime.operations import Operations
+from concur_proxy.runtime.workers import run_workers
 
 
-def serve(settings: Settings, *, vllm: VllmOptions | None = None, announce: Callable[[str], None] = print) -> int:
+def serve(
+    settings: Settings,
+    *,
+    vllm: VllmOptions | None = None,
+    workers: int = 1,
+    announce: Callable[[str], None] = print,
+) -> int:
     """Serve until SIGTERM or SIGINT and return the exit status.
 
     Raises ``ConcurError`` where it cannot listen, ``ConfigError`` for engine flags that cannot work.
@@ -43,6 +50,23 @@ def serve(settings: Settings, *, vllm: VllmOptions | None = None, announce: Call
     child = EngineChild(vllm, failures.add) if vllm is not None else None
     settings = child.added_to(settings) if child is not None else settings
     listener = listen(settings.server)
+    if workers > 1:
+        announce(_greeting(settings, listener))
+        return run_workers(workers, lambda: _run(settings, listener, None, _say_nothing, Failures()))
+    return _run(settings, listener, child, announce, failures)
+
+
+def _say_nothing(_: str) -> None:
+    """One greeting is enough."""
+
+
+def _run(
+    settings: Settings,
+    listener: socket.socket,
+    child: EngineChild | None,
+    announce: Callable[[str], None],
+    failures: Failures,
+) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, listener, child, announce, failures))
     if failures.message is not None:

@@ -1,0 +1,73 @@
+"""Several processes on one host behind one port: started together, started again when they die, ended together.
+
+All of them accept from the socket that the first process has opened, so that no connection is lost with a process that
+dies before it has taken it. They share sessions and windows as replicas on several hosts do.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+
+SHORTEST_LIFE_S = 1.0
+"""A worker that ends sooner is started again only after this long."""
+
+logger = logging.getLogger(__name__)
+
+
+def run_workers(count: int, work: Callable[[], int]) -> int:
+    """Let ``work`` run in ``count`` child processes until SIGTERM or SIGINT; return the exit status of them all."""
+    return _Workers(count, work).run()
+
+
+class _Workers:
+    def __init__(self, count: int, work: Callable[[], int]) -> None:
+        self._count = count
+        self._work = work
+        self._started: dict[int, float] = {}
+        self._ending = False
+        self._worst = 0
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda received, _frame: self._end(received))
+        for _ in range(self._count):
+            self._start()
+        while self._started:
+            pid, status = os.wait()
+            self._ended(pid, os.waitstatus_to_exitcode(status))
+        return self._worst
+
+    def _start(self) -> None:
+        pid = os.fork()
+        if pid == 0:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            os._exit(self._in_child())
+        self._started[pid] = time.monotonic()
+
+    def _in_child(self) -> int:
+        try:
+            return self._work()
+        except BaseException:
+            logger.exception("a worker failed")
+            return 1
+
+    def _ended(self, pid: int, status: int) -> None:
+        lived_s = time.monotonic() - self._started.pop(pid, 0.0)
+        if self._ending:
+            self._worst = max(self._worst, abs(status))
+            return
+        logger.warning("worker %d has ended with status %d and is started again", pid, status)
+        time.sleep(max(0.0, SHORTEST_LIFE_S - lived_s))
+        if not self._ending:
+            self._start()
+
+    def _end(self, number: int) -> None:
+        """Pass a signal on; the second one ends them at once, as it does with a single process."""
+        self._ending = True
+        for pid in list(self._started):
+            os.kill(pid, number)

@@ -1,0 +1,58 @@
+"""One window as one replica has it: its share, and what it knows of the whole. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from concur_proxy.windows.base import Unit
+
+
+def text(amount: float) -> str:
+    """Return an amount as Redis keeps it."""
+    return "inf" if math.isinf(amount) else repr(float(amount))
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A window, as the one that leads has decided."""
+
+    window: float
+    unit: Unit
+    hard: bool = False
+
+    def dump(self) -> dict[str, object]:
+        return {"whole": text(self.window), "hard": self.hard, "unit": self.unit.value}
+
+
+@dataclass(slots=True)
+class Holding:
+    """``in_force``: what the gate here may have active. It falls the moment we hear of it, and Redis is told then."""
+
+    unit: Unit
+    in_force: float = 0.0
+    target: float = 0.0
+    """What the one that leads would give us; less is in force until others have given it back."""
+    whole: Whole | None = None
+    elsewhere: float = 0.0
+    """What is active at other replicas."""
+    running_elsewhere: int = 0
+    bound: bool = False
+    """The share has kept a turn waiting since that was last told."""
+    minimum: float = 1.0
+    maximum: float = math.inf
+    """Bounds of the whole window."""
+    capacity_tokens: float | None = None
+    told_capacity: float | None = field(default=None)
+
+    @property
+    def is_short(self) -> bool:
+        return self.target > self.in_force + 1e-6
+
+    @property
+    def cache_tokens(self) -> float | None:
+        """The part of the engine's cache that our sessions may count on."""
+        whole = self.whole.window if self.whole is not None else 0.0
+        if self.capacity_tokens is None or math.isinf(whole) or whole <= 0.0:
+            return self.capacity_tokens
+        return self.capacity_tokens * min(1.0, self.in_force / whole)

@@ -1,0 +1,253 @@
+-- What must happen at once. One call carries a list of operations of one replica, in order; each answers a table.
+--
+-- KEYS[1] any key of the deployment (it routes the call in a cluster: all keys share a hash tag)
+-- ARGV[1] prefix of all keys   ARGV[2] the replica   ARGV[3] JSON: a list of {operation, ...}
+--
+--   replicas       set of the replicas that have been heard of
+--   r:ID           hash of one replica, gone when it is not heard of for its time to live; of each window B it has
+--                  h:B what it may have in use, l:B what is active, n:B turns that run, t:B what the leader would give it
+--   moved:ID       list of sessions that others have taken from it: "number|window|charge|session"
+--   windows        hash: window -> JSON {whole, hard, unit}
+--   leader         hash of the one that runs the law, gone when it is not heard of;  token: counts leaders (fencing)
+--   s:SESSION      hash: owner, busy, window, charge, lease, at, turns, state
+--   wake           stream: who should look again;  turns: stream of finished turns, for the leader
+--
+-- No replica's clock is used: ages are taken by Redis' own, and what is to be forgotten expires.
+
+local P, ME = ARGV[1], ARGV[2]
+local call = redis.call
+local time = call('TIME')
+local NOW = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local MINE = P .. 'r:' .. ME
+local WAKES, TURNS = 1000, 10000
+
+local function number(text)
+  if text == 'inf' then return math.huge end
+  return tonumber(text or '0') or 0
+end
+
+local function text(value)
+  if value == math.huge then return 'inf' end
+  return string.format('%.17g', value)
+end
+
+local function wake(why, whom)
+  call('XADD', P .. 'wake', 'MAXLEN', '~', WAKES, '*', 'why', why, 'whom', whom or '')
+end
+
+local function alive(id)
+  return call('EXISTS', P .. 'r:' .. id) == 1
+end
+
+-- Whoever is not heard of any more has nothing in use.
+local function others()
+  local found = {}
+  for _, id in ipairs(call('SMEMBERS', P .. 'replicas')) do
+    if id ~= ME then
+      if alive(id) then
+        found[#found + 1] = id
+      else
+        call('SREM', P .. 'replicas', id)
+        call('DEL', P .. 'moved:' .. id)
+        wake('gone', '')
+      end
+    end
+  end
+  return found
+end
+
+-- What this replica has lost with sessions that others took, and does not know of yet, by window.
+local function unseen(seen)
+  local lost, moves = {}, {}
+  for _, entry in ipairs(call('LRANGE', P .. 'moved:' .. ME, 0, -1)) do
+    local count, window, charge, name = string.match(entry, '^(%d+)|([^|]*)|([^|]*)|(.*)$')
+    if tonumber(count) > seen then
+      lost[window] = (lost[window] or 0) + number(charge)
+      moves[#moves + 1] = {tonumber(count), name}
+    else
+      call('LPOP', P .. 'moved:' .. ME)
+    end
+  end
+  return lost, moves
+end
+
+local op = {}
+
+-- Tell what is in use and hear what may be: {number, ttl_ms, seen, report, {{window, using, load, running}, ...}, turns, grace_ms, wants}
+function op.sync(number_, ttl, seen, report, windows, turns, grace, wants)
+  local fresh = not alive(ME)
+  if not fresh and tonumber(call('HGET', MINE, 'number')) >= number_ then return {late = true} end
+  if fresh then
+    seen = 0
+    call('DEL', P .. 'moved:' .. ME)
+  end
+  call('SADD', P .. 'replicas', ME)
+  -- After silence, or where nothing is known, there may be replicas at work that have yet to say what they use.
+  local heard = call('GET', P .. 'heard')
+  if not heard or NOW - number(heard) > grace then call('SET', P .. 'since', NOW) end
+  call('SET', P .. 'heard', NOW)
+  local settling = NOW - number(call('GET', P .. 'since')) < grace
+  local peers = others()
+  local lost, moves = unseen(seen)
+  local shares, freed = {}, false
+  for _, entry in ipairs(windows) do
+    local name, using, load = entry[1], number(entry[2]), number(entry[3])
+    local using_ = math.max(0, using - (lost[name] or 0))
+    local before = call('HMGET', MINE, 'h:' .. name, 'l:' .. name, 't:' .. name)
+    local known = call('HGET', P .. 'windows', name)
+    local grant, target = using_, before[3] and number(before[3]) or using_
+    if known then
+      local window = cjson.decode(known)
+      local whole, taken, active, running = number(window.whole), 0, 0, 0
+      for _, peer in ipairs(peers) do
+        local theirs = call('HMGET', P .. 'r:' .. peer, 'h:' .. name, 'l:' .. name, 'n:' .. name)
+        taken = taken + math.max(number(theirs[1]), number(theirs[2]))
+        active, running = active + number(theirs[2]), running + number(theirs[3])
+      end
+      if whole == math.huge then
+        grant = settling and using_ or math.huge
+      else
+        grant = math.min(target, math.max(0, whole - taken))
+        if settling then grant = math.min(grant, using_) end
+      end
+      shares[name] = {text(grant), window.whole, window.hard, window.unit, text(target), text(active), running}
+    end
+    local held = math.max(using_, grant)
+    if math.max(number(before[1]), number(before[2])) > math.max(held, load) + 1e-6 then freed = true end
+    call('HSET', MINE, 'h:' .. name, text(held), 'l:' .. name, text(load), 'n:' .. name, entry[4])
+  end
+  call('HSET', MINE, 'number', number_, 'report', report)
+  call('PEXPIRE', MINE, ttl)
+  if turns ~= '' then call('XADD', P .. 'turns', 'MAXLEN', '~', TURNS, '*', 'from', ME, 'turns', turns) end
+  if fresh then wake('joined', ME) elseif wants then wake('wants', ME) end
+  if freed then wake('freed', ME) end
+  local leader = call('HGET', P .. 'leader', 'id')
+  return {fresh = fresh, settling = settling, leader = leader or '', shares = shares, moves = moves, peers = #peers}
+end
+
+-- Lead where nobody does, and say what the windows are and what everybody should get:
+-- {token, ttl_ms, {{window, JSON}, ...}, {{replica, {{window, target}, ...}}, ...}, learned}
+function op.lead(token, ttl, windows, targets, learned)
+  local leader = call('HMGET', P .. 'leader', 'id', 'token')
+  local taken = not leader[1]
+  if taken then
+    token = call('INCR', P .. 'token')
+    call('HSET', P .. 'leader', 'id', ME, 'token', token)
+  elseif leader[1] ~= ME or tonumber(leader[2]) ~= token then
+    return {leads = false}
+  end
+  call('PEXPIRE', P .. 'leader', ttl)
+  local changed = false
+  if not taken then
+    for _, entry in ipairs(windows) do
+      if call('HGET', P .. 'windows', entry[1]) ~= entry[2] then
+        call('HSET', P .. 'windows', entry[1], entry[2])
+        changed = true
+      end
+    end
+    for _, each in ipairs(targets) do
+      if alive(each[1]) then
+        for _, entry in ipairs(each[2]) do
+          if call('HGET', P .. 'r:' .. each[1], 't:' .. entry[1]) ~= entry[2] then
+            call('HSET', P .. 'r:' .. each[1], 't:' .. entry[1], entry[2])
+            changed = true
+          end
+        end
+      end
+    end
+    if learned ~= '' then call('SET', P .. 'learned', learned) end
+  end
+  if changed then wake('targets', '') end
+  local reports = {}
+  for _, id in ipairs(call('SMEMBERS', P .. 'replicas')) do
+    local report = call('HGET', P .. 'r:' .. id, 'report')
+    if report then reports[#reports + 1] = {id, report} end
+  end
+  local answer = {leads = true, taken = taken, token = token, reports = reports}
+  if taken then
+    answer.learned = call('GET', P .. 'learned') or ''
+    answer.windows = call('HGETALL', P .. 'windows')
+  end
+  return answer
+end
+
+local function move_place(from, window, charge)
+  for _, field in ipairs({'h:', 't:', 'l:'}) do
+    local theirs = number(call('HGET', P .. 'r:' .. from, field .. window))
+    local ours = number(call('HGET', MINE, field .. window))
+    call('HSET', P .. 'r:' .. from, field .. window, text(math.max(0, theirs - charge)))
+    call('HSET', MINE, field .. window, text(ours + charge))
+  end
+end
+
+-- A turn of a session that is not known to be ours is here: {session, keep_ms}
+function op.claim(name, keep)
+  local key = P .. 's:' .. name
+  local known = call('HMGET', key, 'owner', 'busy', 'window', 'charge', 'lease', 'at', 'state')
+  local owner, age = known[1], NOW - number(known[6])
+  local elsewhere = owner and owner ~= ME and alive(owner)
+  if elsewhere and known[2] == '1' then return {got = 'busy'} end
+  call('HSET', key, 'owner', ME, 'busy', '1', 'at', NOW)
+  call('PEXPIRE', key, keep)
+  if not owner then return {got = 'new'} end
+  local charge = number(known[4])
+  if not elsewhere or known[3] == '' or age > number(known[5]) or not alive(ME) then charge = 0 end
+  if charge > 0 then move_place(owner, known[3], charge) end
+  call('HSET', key, 'charge', '0')
+  if elsewhere then
+    local count = call('HINCRBY', P .. 'r:' .. owner, 'moves', 1)
+    call('RPUSH', P .. 'moved:' .. owner, count .. '|' .. (known[3] or '') .. '|' .. text(charge) .. '|' .. name)
+    wake('moved', owner)
+  end
+  local got = owner == ME and 'ours' or 'moved'
+  return {got = got, state = known[7] or '', age = age, charge = text(charge), window = known[3] or ''}
+end
+
+-- What is known of a session of ours: {session, busy, window, charge, lease_ms, state, keep_ms}
+function op.save(name, busy, window, charge, lease, state, keep)
+  local key = P .. 's:' .. name
+  local owner = call('HGET', key, 'owner')
+  if owner and owner ~= ME and alive(owner) then return {lost = true} end
+  call('HSET', key, 'owner', ME, 'busy', busy, 'window', window, 'charge', charge, 'lease', lease, 'at', NOW,
+    'state', state)
+  call('PEXPIRE', key, keep)
+  return {lost = false}
+end
+
+-- A turn of a session of ours begins: {session}
+function op.busy(name)
+  local key = P .. 's:' .. name
+  local owner = call('HGET', key, 'owner')
+  if owner and owner ~= ME and alive(owner) then return {lost = true} end
+  if owner then call('HSET', key, 'owner', ME, 'busy', '1', 'at', NOW) end
+  return {lost = false}
+end
+
+-- A session of ours is over: {session}
+function op.forget(name)
+  local key = P .. 's:' .. name
+  if call('HGET', key, 'owner') == ME then call('DEL', key) end
+  return {lost = false}
+end
+
+-- A secret that all replicas share, made by whoever comes first: {name, value}
+function op.secret(name, value)
+  call('SET', P .. name, value, 'NX')
+  return {value = call('GET', P .. name)}
+end
+
+-- This replica ends in an orderly way: what it had in use is free at once.
+function op.leave()
+  call('DEL', MINE, P .. 'moved:' .. ME)
+  call('SREM', P .. 'replicas', ME)
+  if call('HGET', P .. 'leader', 'id') == ME then call('DEL', P .. 'leader') end
+  wake('gone', ME)
+  return {left = true}
+end
+
+local answers = {}
+for index, entry in ipairs(cjson.decode(ARGV[3])) do
+  local name = table.remove(entry, 1)
+  answers[index] = op[name](unpack(entry))
+end
+return cjson.encode(answers)

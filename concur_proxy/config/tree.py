@@ -100,6 +100,35 @@ class BackendSettings(Section):
         False, description="Take any https certificate: whoever is on the way can read and change everything."
     )
 
+    data_parallel_size: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="Data-parallel ranks of a vLLM behind this URL: each becomes a backend of its own, to which turns "
+        "are pinned (X-data-parallel-rank).",
+    )
+    data_parallel_rank: int | None = Field(
+        None, ge=0, le=1023, description="The one rank that this backend is; data_parallel_size makes one of each."
+    )
+
+    @property
+    def ranks(self) -> tuple[BackendSettings, ...]:
+        """The backends that this stands for: itself, or one for each rank."""
+        if self.data_parallel_size is None:
+            return (self,)
+        return tuple(
+            self.model_copy(
+                update={"name": f"{self.id}/dp{rank}", "data_parallel_rank": rank, "data_parallel_size": None}
+            )
+            for rank in range(self.data_parallel_size)
+        )
+
+    @model_validator(mode="after")
+    def _ranks_in_one_way(self) -> Self:
+        if self.data_parallel_size is not None and self.data_parallel_rank is not None:
+            raise ValueError("data_parallel_rank is of no use with data_parallel_size: take one of them")
+        return self
+
     @model_validator(mode="after")
     def _trust_in_one_way(self) -> Self:
         if (self.ca_file or self.insecure) and not self.uses_tls:
@@ -387,7 +416,24 @@ class GateSettings(Section):
         "fifo", description="Who of those that are held goes next (docs/queues.md)."
     )
     hot_share: float = Field(
-        0.3, ge=0, le=0.9, description="Part of every window that the order lanes keeps for interactive work."
+        0.3,
+        ge=0,
+        le=0.9,
+        description="Part of every window that the order lanes keeps for interactive work at least; more where that "
+        "needs more. 0: none.",
+    )
+    hot_objective_s: float = Field(
+        0,
+        ge=0,
+        le=3600,
+        description="Order lanes: time to the first token that 99 % of interactive turns should not exceed. While it "
+        "is exceeded batch work is held back. 0: no objective.",
+    )
+    hot_window_s: float = Field(
+        10, ge=1, le=600, description="Time over which that is looked at; three windows in a row decide."
+    )
+    cold_refuse_after_s: float = Field(
+        60, ge=0, le=86_400, description="Batch work that is held back for longer than this is refused."
     )
     weights: dict[Annotated[str, Field(min_length=1, max_length=256)], Annotated[float, Field(ge=0.001, le=1000)]] = (
         Field(

@@ -12,6 +12,7 @@ from concur_proxy.control.target import EngineTarget
 from concur_proxy.engines import sglang
 from concur_proxy.engines.base import EngineSample
 from concur_proxy.engines.exposition import Unreadable, read_page
+from concur_proxy.engines.ranks import RankPage
 from concur_proxy.engines.registry import ENGINES, detect
 
 
@@ -32,16 +33,16 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A page that may tell an engine's load. ``read`` takes path, text, the kind that is expected (None: any), time."""
+    """A page that may tell an engine's load. ``read`` takes path, text, target, and time."""
 
     path: str
-    read: Callable[[str, str, str | None, float], Found | Problem]
+    read: Callable[[str, str, EngineTarget, float], Found | Problem]
 
     def result(self, reply: Reply, target: EngineTarget, *, at: float) -> Found | Problem:
         """Return what an answer to a question asked at ``at`` says."""
         wrong = status_words(self.path, reply.status, target)
         if wrong is None:
-            return self.read(self.path, reply.text, target.kind, at)
+            return self.read(self.path, reply.text, target, at)
         return Problem(wrong + (_hint(target.kind) if reply.status == 404 else ""))
 
 
@@ -80,10 +81,12 @@ def document(text: str) -> Any:
         return None
 
 
-def _metrics(path: str, text: str, kind: str | None, at: float) -> Found | Problem:
-    page = read_page(text)
+def _metrics(path: str, text: str, target: EngineTarget, at: float) -> Found | Problem:
+    page, kind = read_page(text), target.kind
     if isinstance(page, Unreadable):
         return Problem(f"{page.reason} at {path}")
+    if target.rank is not None:
+        page = RankPage(page.series, page.bad_lines, rank=target.rank)
     seen = detect(page)
     if seen is None:
         return Problem(f"no {kind or 'known engine'} series at {path}{_hint(kind)}")
@@ -94,7 +97,7 @@ def _metrics(path: str, text: str, kind: str | None, at: float) -> Found | Probl
     return Found(seen, read(page, at))
 
 
-def _loads(path: str, text: str, _kind: str | None, at: float) -> Found | Problem:
+def _loads(path: str, text: str, _target: EngineTarget, at: float) -> Found | Problem:
     sample = sglang.read_loads(document(text), at)
     return Found("sglang", sample) if sample is not None else Problem(f"no load figures at {path}")
 

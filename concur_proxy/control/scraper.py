@@ -15,7 +15,7 @@ import httpx
 
 from concur_proxy.control.ports import Clock, Fetch, Reply, Unreached
 from concur_proxy.control.probe import EngineProbe, Scrape
-from concur_proxy.control.target import EngineTarget
+from concur_proxy.control.target import RANK_HEADER, EngineTarget
 from concur_proxy.model import BackendId
 
 LONGEST_PAUSE_S = 5.0
@@ -59,6 +59,8 @@ class HttpFetch:
 
     async def _ask(self, target: EngineTarget, url: str) -> Reply | Unreached:
         headers = {"authorization": f"Bearer {target.api_key}"} if target.api_key else {}
+        if target.rank is not None:
+            headers[RANK_HEADER] = str(target.rank)
         socket = None if url.startswith("https:") or not url.startswith(target.base_url) else target.socket_path
         request = self._client.build_request(
             "GET", url, headers=headers, timeout=None, extensions={"concur_way": (socket, target.tls)}

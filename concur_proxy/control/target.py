@@ -9,6 +9,8 @@ from concur_proxy.config import BackendSettings, EngineKind
 from concur_proxy.config.tls import engine_context
 from concur_proxy.model import BackendId
 
+RANK_HEADER = "x-data-parallel-rank"
+
 
 @dataclass(frozen=True, slots=True)
 class EngineTarget:
@@ -26,6 +28,8 @@ class EngineTarget:
     capacity_tokens: float | None = None
     """KV cache capacity that the operator gave, for engines that do not tell it."""
     api_key: str | None = field(default=None, repr=False)
+    rank: int | None = None
+    """The data-parallel rank that it is, of several behind its URL."""
     tls: ssl.SSLContext | None = None
     """How its certificate is met; None: as the system does."""
 
@@ -45,5 +49,6 @@ def target_of(settings: BackendSettings) -> EngineTarget:
         metrics_url=settings.metrics_url,
         capacity_tokens=settings.kv_tokens,
         api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+        rank=settings.data_parallel_rank,
         tls=engine_context(settings),
     )

@@ -6,7 +6,7 @@ Rules:
 - Whoever leaves takes no more turns, finishes those that run, and is forgotten then.
 - Where its pool has no other that is up, it goes on until a newcomer is, or until newcomers have had ``PATIENCE_S``:
   a list that replaces all backends at once must not leave the clients with none.
-- A URL is one backend, whatever names it is given.
+- A URL is one backend, whatever names it is given; one with data-parallel ranks is as many as it has.
 - One that is named again while it leaves stays. One that is described anew leaves, and comes back as described.
 """
 
@@ -98,14 +98,14 @@ class Members:
         return list(self._said.get(source, {}).values())
 
     def drain(self, backend: BackendId, *, drained: bool) -> bool:
-        """Let no more turns go to a backend, or let them again; False where there is none of that name."""
-        member = self._members.get(backend)
-        if member is None:
-            return False
-        member.drained = drained
-        if member.leaving is None:
-            self._port.drain(backend, drained=drained)
-        return True
+        """Let no more turns go to a backend or all its ranks, or let them again; False where none has that name."""
+        ranks = [name for name in self._members if backend in (name, name.rpartition("/dp")[0])]
+        for name in ranks:
+            member = self._members[name]
+            member.drained = drained
+            if member.leaving is None:
+                self._port.drain(name, drained=drained)
+        return bool(ranks)
 
     def is_leaving(self, backend: BackendId) -> bool:
         member = self._members.get(backend)
@@ -122,11 +122,13 @@ class Members:
 
     def _wanted(self) -> dict[BackendId, BackendSettings]:
         wanted: dict[BackendId, BackendSettings] = {}
+        named: set[BackendId] = set()
         urls: set[str] = set()
         for said in self._said.values():
             for backend, settings in said.items():
-                if backend not in wanted and settings.url not in urls:
-                    wanted[backend] = settings
+                if backend not in named and settings.url not in urls:
+                    wanted.update({one.id: one for one in settings.ranks})
+                    named.add(backend)
                     urls.add(settings.url)
         return wanted
 

@@ -62,9 +62,11 @@ class UpstreamPool:
         *,
         ssl_context: ssl.SSLContext | None = None,
         credential: bytes = b"",
+        lines: bytes = b"",
     ) -> None:
+        """``lines``: header lines, complete, that go before all others."""
         self.address = address.parse(url)
-        self._host_line = b" HTTP/1.1\r\nhost: " + self.address.authority + b"\r\n"
+        self._host_line = b" HTTP/1.1\r\nhost: " + self.address.authority + b"\r\n" + lines
         self.settings = settings
         self.credential = credential
         """The header line with the backend's own key, where it takes the place of what clients bring."""

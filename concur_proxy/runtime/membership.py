@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from concur_proxy.config import BackendSettings, FleetSettings
-from concur_proxy.control.target import target_of
+from concur_proxy.control.target import RANK_HEADER, target_of
 from concur_proxy.errors import ConfigError, InvalidSettingError
 from concur_proxy.fleet.members import Members
 from concur_proxy.fleet.pool import DEFAULT_POOL
@@ -40,7 +40,11 @@ class NodePort:
         node.targets[target.backend] = target
         credential = credentials.line(target.api_key) if node.doorkeeper is not None else b""
         node.pools[target.backend] = UpstreamPool(
-            backend.url, node.settings.upstream, ssl_context=target.tls, credential=credential
+            backend.url,
+            node.settings.upstream,
+            ssl_context=target.tls,
+            credential=credential,
+            lines=b"" if target.rank is None else b"%b: %d\r\n" % (RANK_HEADER.encode(), target.rank),
         )
         node.dispatcher.add_backend(
             target.backend, DEFAULT_POOL, unit=Unit.SESSIONS, window=node.settings.control.window_min

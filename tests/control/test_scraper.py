@@ -248,3 +248,19 @@ def test_pauses_grow_with_failures_up_to_a_limit():
     assert [pause_after(n, interval_s=1.0) for n in (0, 1, 2, 3, 4, 10_000)] == [1.0, 2.0, 4.0, 5.0, 5.0, 5.0]
     assert pause_after(7, interval_s=30.0) == 30.0
     assert pause_after(3, interval_s=1.0) == LONGEST_PAUSE_S
+
+
+def test_each_rank_is_asked_for_by_its_header_and_read_from_its_own_series():
+    series = 'vllm:num_requests_running{engine="%d",model_name="m"} %d\n'
+    page = Page(series % (0, 3) + series % (1, 5))
+
+    async def body():
+        fetch = HttpFetch()
+        async with FakeEngine({"/metrics": page}) as engine:
+            for rank, running in ((0, 3), (1, 5)):
+                probe = EngineProbe(engine.target(rank=rank), fetch, timeout_s=5.0)
+                assert (await probe.scrape(clock=time.monotonic)).sample.running == running
+                assert f"x-data-parallel-rank: {rank}" in engine.headers[-1]
+        await fetch.aclose()
+
+    asyncio.run(body())

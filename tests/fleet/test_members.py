@@ -208,6 +208,24 @@ def test_one_url_under_two_names_is_one_backend():
     play(body)
 
 
+def test_each_data_parallel_rank_is_a_backend_and_all_are_drained_by_the_name_that_they_share():
+    async def body(stand):
+        stand.say(BackendSettings(url="http://gpu:8000", data_parallel_size=3))
+        assert [(one, each.data_parallel_rank) for one, each in stand.port.here.items()] == [
+            ("gpu:8000/dp0", 0),
+            ("gpu:8000/dp1", 1),
+            ("gpu:8000/dp2", 2),
+        ]
+        assert stand.members.drain(BackendId("gpu:8000/dp1"), drained=True)
+        assert stand.port.drained == {"gpu:8000/dp1"}
+        assert stand.members.drain(BackendId("gpu:8000"), drained=True)
+        assert stand.port.drained == stand.here
+        stand.say()
+        await eventually(lambda: not stand.here)
+
+    play(body)
+
+
 def test_one_that_cannot_be_used_keeps_no_other_out():
     async def body(stand):
         with pytest.raises(ConfigError, match="cannot be used"):

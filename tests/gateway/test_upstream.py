@@ -393,3 +393,18 @@ def test_ipv6(loop):
         assert (await ask(pool)).body == b'{"ok":true}'
 
     with_pool(test, loop=loop, engine=Engine(host="::1"))
+
+
+def test_lines_of_the_backend_go_before_those_of_the_client():
+    async def main():
+        async with Engine() as engine:
+            pool = UpstreamPool(engine.url, UpstreamSettings(), lines=b"x-data-parallel-rank: 1\r\n")
+            head = pool.request_head(b"GET", b"/", [b"X-Data-Parallel-Rank: 7\r\n"], None)
+            sink = Sink()
+            pool.send(head, b"", sink)
+            await until(lambda: sink.final)
+            assert engine.seen[0].values(b"x-data-parallel-rank") == [b"1", b"7"]  # of two, engines take the first
+            pool.close()
+            await until(lambda: not pool.open_connections)
+
+    run(main())

@@ -288,6 +288,14 @@ class UpstreamSettings(Section):
         4.0, description="Idle connections are dropped after this; keep it below the engines' own 5 s."
     )
     max_connections: int = Field(4096, ge=1, le=100_000, description="Connections to one backend at once.")
+    retry_budget: Share = Field(
+        0.1,
+        description="Requests that may be sent again, to another backend or the same, when one fails before the first "
+        "byte: as a share of all.",
+    )
+    retry_generation: bool = Field(
+        True, description="Send generation again that the failed engine may have begun; false: only what it never got."
+    )
     request_usage: bool = Field(
         True, description="Ask streaming engines for usage when the client did not, and take the extra event out again."
     )

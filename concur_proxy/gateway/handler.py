@@ -25,6 +25,7 @@ from concur_proxy.gateway.observer import TurnObserver
 from concur_proxy.gateway.owners import Owners
 from concur_proxy.gateway.paths import Routes
 from concur_proxy.gateway.responses import ResponseOrigins
+from concur_proxy.gateway.retries import RetryBudget
 from concur_proxy.gateway.rounds import Rounds
 from concur_proxy.gateway.turn import Turn
 from concur_proxy.gateway.unnamed import lineage_of
@@ -57,6 +58,9 @@ class HandlerSettings:
     background_lease_s: float = 1800.0
     """After which a background response whose end nobody came to see gives its place back."""
     lineage_bytes: int = 0
+    retry_budget: float = 0.1
+    """Share of the requests that may be sent again."""
+    retry_generation: bool = True
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Further names of models, and what is served under them."""
     namespace_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
@@ -82,6 +86,9 @@ class Handler:
         self.pools = pools
         self.resolve_pool = resolve_pool
         self.aliases = dict(self.settings.aliases)
+        self.retries = RetryBudget(self.settings.retry_budget)
+        self.begun = 0
+        """Requests so far."""
         self.on_turn = on_turn
         self.on_overloaded = on_overloaded
         """An engine answered that it is full; told once per answer."""
@@ -133,6 +140,7 @@ class Handler:
     def begin(self, exchange: Exchange) -> None:
         """Serve a request that has been read."""
         turn = Turn(self, exchange)
+        self.begun += 1
         exchange.turn = turn
         self.turns.add(turn)
         try:

@@ -19,7 +19,7 @@ from concur_proxy.errors import (
     ShuttingDownError,
     TurnRefusedError,
 )
-from concur_proxy.gateway import credentials, hints, ingress, replies, unnamed
+from concur_proxy.gateway import credentials, hints, ingress, replies, retries, unnamed
 from concur_proxy.gateway.alias import with_model
 from concur_proxy.gateway.background import UNFINISHED, StateReader
 from concur_proxy.gateway.body import NOTHING, BodyFacts, with_usage_requested
@@ -66,6 +66,7 @@ class Turn:
         "_backend",
         "_call",
         "_exchange",
+        "_failures",
         "_follows",
         "_found",
         "_handler",
@@ -106,6 +107,7 @@ class Turn:
         self._stream: HeldStream | None = None
         """The answer to a streaming turn that was held, where it gets signs of life."""
         self._lost = NOWHERE
+        self._failures = 0
         self._follows = False
         """The answer tells of a response that goes on, or may go on, without its request."""
         self._trace: TurnTrace | None = None
@@ -296,6 +298,8 @@ class Turn:
         else:
             self._relay = LateRelay(self._stream, self, clock, self._route.shape)
         self._call = pool.send(head, body, self._relay, head_only=exchange.head_only)
+        if not (self._route.gated and self._handler.settings.retry_generation) and not self._may_repeat():
+            self._call.retried = True  # not even where a kept connection may just have died
 
     def _concerns_background(self) -> bool:
         if self._route.gated:
@@ -397,8 +401,9 @@ class Turn:
         assert backend is not None
         if failure in (Failure.CONNECT, Failure.LOST_EARLY):
             self._lost |= {backend}
+            self._failures += 1
             self._handler.on_lost(backend)
-            if self._try_elsewhere():
+            if self._may_try_again(failure) and self._try_again():
                 return
         error = failure_error(failure, detail, self._handler.retry_after_s)
         outcome = FAILURES.get(failure, Outcome.BACKEND_LOST)
@@ -409,14 +414,30 @@ class Turn:
         self._end(outcome, relay.head.status)
         relay.break_off(error, self._route.shape)
 
-    def _try_elsewhere(self) -> bool:
-        """Go to another backend, once: a request during which two died is not tried on a third."""
-        dispatcher, pool, lease = self._handler.dispatcher, self._pool, self._lease
-        others = set(dispatcher.up(pool)) - self._lost if pool is not None else set()
-        if len(self._lost) > 1 or not others or self._handler.shutting_down:
+    def _may_try_again(self, failure: Failure) -> bool:
+        """Once: a request during which two engines died, or one twice, is not tried a third time."""
+        handler = self._handler
+        if self._failures > 1 or handler.shutting_down:
             return False
+        if failure is not Failure.CONNECT and not self._may_repeat():
+            return False
+        return handler.retries.take(handler.begun)
+
+    def _may_repeat(self) -> bool:
+        generation = self._handler.settings.retry_generation
+        return retries.may_repeat(self._route.kind, self._exchange.method, generation=generation)
+
+    def _try_again(self) -> bool:
+        """Go to another backend, or where there is none to the same."""
+        dispatcher, pool, lease = self._handler.dispatcher, self._pool, self._lease
+        up = set(dispatcher.up(pool)) if pool is not None else set()
+        if not up:
+            return False
+        pause_s = 0.0
+        if not up - self._lost:
+            self._lost, pause_s = NOWHERE, retries.SAME_PAUSE_S
         if lease is not None:
-            self._wait_again(lease, not_before=dispatcher.clock())
+            self._wait_again(lease, not_before=dispatcher.clock() + pause_s)
         elif self._backend is not None and pool is not None:
             dispatcher.unplace(self._backend)
             self._backend = self._call = self._relay = None

@@ -52,6 +52,8 @@ def handler_settings(settings: Settings) -> HandlerSettings:
     return HandlerSettings(
         max_body_bytes=settings.server.max_body_bytes,
         request_usage=settings.upstream.request_usage,
+        retry_budget=settings.upstream.retry_budget,
+        retry_generation=settings.upstream.retry_generation,
         retry_after_s=settings.gate.retry_after_s,
         session_headers=settings.sessions.headers,
         tenant_header=settings.sessions.tenant_header.lower() if settings.sessions.tenant_header else None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 
 from concur_proxy import __version__
-from concur_proxy.model import AdmitWhy, RefusalReason
+from concur_proxy.model import AdmitWhy, ColdLane, RefusalReason
 from concur_proxy.observe import families as of
 from concur_proxy.observe.families import BACKEND, SERVED, Chapter, Family, HistogramFamily
 
@@ -178,7 +178,7 @@ GATE = Chapter(
         Family(
             "concur_turns_refused_total",
             "",
-            "Turns that the gate refused: queue_timeout, queue_full, no_backend or shutting_down.",
+            "Turns that the gate refused: queue_timeout, queue_full, no_backend, shutting_down or batch_paused.",
             ("reason",),
             of.each(RefusalReason, lambda g: g.refused),
         ),
@@ -230,6 +230,29 @@ GATE = Chapter(
             "Turns of each lane that were refused.",
             ("lane",),
             lambda _, t: [(("hot",), t.hot.refused), (("cold",), t.cold.refused)],
+        ),
+        Family(
+            "concur_hot_first_token_p99_seconds",
+            "seconds",
+            "p99 of the time to the first token of interactive turns in the last window (gate.hot_window_s), where "
+            "they have an objective (gate.hot_objective_s).",
+            ("pool",),
+            of.hot_p99,
+        ),
+        Family(
+            "concur_cold_lane_held",
+            "",
+            "What becomes of batch work where interactive turns have an objective: 0 it goes on, 1 it is held back, "
+            "2 it is refused.",
+            ("pool",),
+            of.cold_lanes,
+        ),
+        Family(
+            "concur_cold_lane_changes_total",
+            "",
+            "How often batch work came to be held, refused, and let on again (open).",
+            ("state",),
+            lambda f, _: (((state.value,), f.gate.cold_lane_changes.get(state, 0)) for state in ColdLane),
         ),
         Family("concur_turns_running", "", "Leases: turns in flight.", BACKEND, of.places(lambda b: b.running)),
         Family(
@@ -324,7 +347,7 @@ WINDOW = Chapter(
             "",
             "Changes of the window up and down.",
             ("backend", "direction"),
-            lambda _, t: (((backend, direction), count) for (backend, direction), count in t.moves.items()),
+            of.moves,
         ),
         Family(
             "concur_policy_info",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from concur_proxy.core.report import BackendSnapshot, GateSnapshot
-from concur_proxy.model import AdmitWhy, BackendId, RefusalReason
+from concur_proxy.model import AdmitWhy, BackendId, ColdLane, RefusalReason
 from concur_proxy.observe.facts import EngineFacts, ProxyFacts
 from concur_proxy.observe.tallies import OTHER, Histogram, Served, Share, Spent, Tallies, Work
 
@@ -174,6 +174,12 @@ def relayed(facts: ProxyFacts, _: Tallies) -> Samples:
         yield (backend, "received"), engine.received_bytes
 
 
+def moves(facts: ProxyFacts, tallies: Tallies) -> Samples:
+    for backend in facts.gate.backends:
+        for direction in ("up", "down"):
+            yield (backend, direction), tallies.moves[backend, direction]
+
+
 STATES = ("unknown", "up", "resting", "asleep", "draining", "lost")
 """Of a backend's health, as ``control/condition.py`` names them."""
 
@@ -187,6 +193,15 @@ def states(facts: ProxyFacts, _: Tallies) -> Samples:
 def held_by_pool(facts: ProxyFacts, _: Tallies) -> Samples:
     held = {backend.pool: backend.held for backend in facts.gate.backends.values()}
     return (((pool,), count) for pool, count in held.items())
+
+
+def hot_p99(facts: ProxyFacts, _: Tallies) -> Samples:
+    return (((pool,), lane.p99_s) for pool, lane in facts.gate.hot_lanes.items() if lane.p99_s is not None)
+
+
+def cold_lanes(facts: ProxyFacts, _: Tallies) -> Samples:
+    states = list(ColdLane)
+    return (((pool,), states.index(lane.cold_lane)) for pool, lane in facts.gate.hot_lanes.items())
 
 
 def models(facts: ProxyFacts, tallies: Tallies) -> Samples:

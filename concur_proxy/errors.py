@@ -192,6 +192,10 @@ class QueueFullError(TurnRefusedError):
     type = "rate_limit_error"
 
 
+class BatchPausedError(TurnRefusedError):
+    code = "batch_paused"
+
+
 class NoBackendError(TurnRefusedError):
     code = "no_backend"
 

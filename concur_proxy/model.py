@@ -201,6 +201,18 @@ class RefusalReason(enum.Enum):
     QUEUE_FULL = "queue_full"
     NO_BACKEND = "no_backend"
     SHUTTING_DOWN = "shutting_down"
+    BATCH_PAUSED = "batch_paused"
+    """Batch work is held back while interactive answers are too slow."""
+
+
+class ColdLane(enum.Enum):
+    """What becomes of batch work in the order ``lanes``."""
+
+    OPEN = "open"
+    HELD = "held"
+    """Waits, since interactive answers are too slow."""
+    REFUSED = "refused"
+    """Is sent away, since they still are after a while."""
 
 
 @dataclass(init=False, slots=True, unsafe_hash=True)

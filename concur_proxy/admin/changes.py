@@ -30,6 +30,9 @@ GATE = (
     "retry_after_s",
     "order",
     "hot_share",
+    "hot_objective_s",
+    "hot_window_s",
+    "cold_refuse_after_s",
     "weights",
 )
 BOUNDS = ("window_min", "window_max")

@@ -64,6 +64,15 @@ class BackendReport(Report):
     signals: SignalsReport
 
 
+class HotLaneReport(Report):
+    pool: str
+    p99_s: float | None = Field(
+        description="p99 of the time to the first token in the last window; null: nobody asked for anything."
+    )
+    objective_s: float = Field(description="What it should not exceed.")
+    batch: str = Field(description="What becomes of batch work: open, held or refused.")
+
+
 class StatusReport(Report):
     version: str
     uptime_s: float
@@ -71,6 +80,9 @@ class StatusReport(Report):
     law: str
     held: int = Field(description="Turns that wait for a place.")
     longest_wait_s: float | None = Field(None, description="Time that the first of them has waited.")
+    hot_lanes: list[HotLaneReport] = Field(
+        [], description="How interactive turns fare in each pool, where they have an objective."
+    )
     sessions: dict[SessionState, int] = Field(description="Sessions by state.")
     turns: dict[str, int] = Field(description="Turns since the start: arrived, admitted, finished, refused, abandoned.")
     backends: list[BackendReport]

@@ -56,6 +56,7 @@ from concur_proxy.model import (
     AdmitWhy,
     BackendEvent,
     BackendId,
+    ColdLane,
     FinishReason,
     Held,
     Lease,
@@ -108,6 +109,8 @@ class Gate:
         backends = placement.candidates(one, pool.backends.values()) if pool is not None else ()
         if pool is None or not backends:
             return self._waiting.refuse(one, RefusalReason.NO_BACKEND)
+        if pool.line.holds_cold and (refused := self._waiting.turn_away(one, pool)) is not None:
+            return refused
         lease = self._enter(one, pool, backends, now)
         if lease is not None:
             return Admitted(one.ticket, lease)
@@ -137,6 +140,8 @@ class Gate:
             turn.session.ended = True
         if self._pools.learns:
             self._pools.finished(turn, usage)
+        if self._pools.watch_at < math.inf:
+            self._pools.heard(turn, outcome, first_token_at, now)
         if outcome is not Outcome.COMPLETED and outcome is not Outcome.CLIENT_ERROR:
             self._intake.tries.remember(turn.facts, turn.first_arrived_at)
         return Finished(record, self._settle(turn.session, backend, outcome, now))
@@ -204,11 +209,16 @@ class Gate:
                 decisions += self._waiting.alarm(item, now)
             else:
                 self._places.alarm(item, now)
+        if self._pools.watch_at <= now:
+            decisions += self._waiting.watch(now)
         return decisions + self._waiting.dispatch_all(now)
 
     def next_deadline(self) -> float | None:
         """Return when ``tick`` has something to do; it may turn out to be nothing."""
-        return self._timers.next()
+        due, watch_at = self._timers.next(), self._pools.watch_at
+        if watch_at == math.inf or (due is not None and due <= watch_at):
+            return due
+        return watch_at
 
     # ------------------------------------------------------------------ what operators, health and the laws say
 
@@ -329,6 +339,10 @@ class Gate:
     def pool_ids(self) -> list[PoolId]:
         return [pool.id for pool in self._pools]
 
+    def on_cold_lane(self, tell: Callable[[PoolId, ColdLane, float | None], None]) -> None:
+        """Have told what becomes of cold turns in a pool from now on, and the p99 of hot ones that decided it."""
+        self._waiting.on_cold_lane = tell
+
     def on_paused(self, tell: Callable[[PoolId, SessionKey], None]) -> None:
         """Have sessions told that lose their place between two turns."""
         self._places.on_paused = lambda session: tell(session.pool, session.key)
@@ -381,13 +395,17 @@ class Gate:
     def _enter(self, turn: Turn, pool: Pool, backends: Sequence[Backend], now: float) -> Lease | None:
         """Let an arriving turn in where the rules and those who wait permit it."""
         session, admission = turn.session, self._admission
+        held_back = pool.line.holds(turn)
         if session.idle and session.place is backends[0]:
-            lease = admission.ride(turn, backends[0], now)
+            lease = None if held_back else admission.ride(turn, backends[0], now)
             if lease is not None or self._waiting.is_full:
                 return lease
             self._places.pause(session)
             self._timers.wake(now)
             backends = placement.candidates(turn, pool.backends.values())
+        if held_back:
+            turn.donors = self._intake.relatives(session)
+            return None
         free = pool.line.open_to(turn, backends)
         lease = self._enter_for_relative(turn, free, now) or admission.enter(turn, free, now)
         if lease is None and self._policy.mode == "observe":
@@ -456,14 +474,16 @@ class Gate:
     def _pass_on(self, session: Session, place: Backend, now: float) -> list[Decision]:
         """Offer a place that has fallen idle to those who need not stand in line for it: its own turns, its heirs."""
         for turn in session.held.values():
-            if turn.lane is not None and placement.may_run(turn, place):
+            if turn.lane is not None and placement.may_run(turn, place) and not self._pools.holds(turn):
                 lease = self._admission.ride(turn, place, now)
                 if lease is None:
                     self._places.pause(session)
                     return []
                 return [self._waiting.admitted(turn, lease)]
         for heir in session.heirs.values() if session.heirs else ():
-            if heir.lane is not None and (lease := self._admission.enter_for(heir, session, now)) is not None:
+            if heir.lane is None or self._pools.holds(heir):
+                continue
+            if (lease := self._admission.enter_for(heir, session, now)) is not None:
                 return [self._waiting.admitted(heir, lease)]
         self._places.pause_surplus(place)
         return []
@@ -514,6 +534,8 @@ class Gate:
             backends=backends,
             held_paused=len(self._waiting.paused),
             longest_wait_s=self._waiting.longest_wait_s(now),
+            hot_lanes=pictures.hot_lanes(self._pools),
+            cold_lane_changes=dict(counts.cold_lane),
         )
 
     def sessions(self, *, now: float, limit: int = 1000) -> list[SessionView]:

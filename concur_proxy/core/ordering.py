@@ -24,11 +24,13 @@ from concur_proxy.model import BackendId
 class Line:
     """All lanes of one pool, and who has reserved what in it."""
 
-    __slots__ = ("_ageing", "_kept_from_cold", "_lanes", "_reserved", "order", "waiting")
+    __slots__ = ("_ageing", "_kept_from_cold", "_lanes", "_reserved", "holds_cold", "order", "waiting")
 
     def __init__(self, order: Order) -> None:
         self.order = order
         self.waiting = 0
+        self.holds_cold = False
+        """Cold turns wait, whatever room there is."""
         self._ageing = Ageing(order.patience) if order.ages else None
         self._lanes: dict[LaneName, Lane] = {}
         self._reserved: dict[BackendId, Place] = {}
@@ -140,6 +142,8 @@ class Line:
             entry = lane.head()
             if entry is None:
                 del self._lanes[name]
+            elif lane.cold and self.holds_cold:
+                continue
             elif (first is None or self.order.goes_before(entry, first)) and lane.leads_to(able, self._kept_from_cold):
                 first = entry
         if first is None:
@@ -162,6 +166,10 @@ class Line:
         theirs = reserved.get(backend.id)
         reserved[backend.id] = mine if theirs is None else min(mine, theirs)
         return all_
+
+    def holds(self, turn: Turn) -> bool:
+        """Tell whether a turn must wait, whatever room there is."""
+        return self.holds_cold and self.order.is_cold(turn)
 
     def open_for(self, turn: Turn, able: Mapping[BackendId, Backend]) -> Collection[Backend]:
         """Return those of a round's ``able`` backends that ``turn``, which stands first now, may be let in on."""

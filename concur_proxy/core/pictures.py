@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from concur_proxy.core.backend import Backend
-from concur_proxy.core.report import BackendSnapshot, SessionView
+from concur_proxy.core.pools import Pool
+from concur_proxy.core.report import BackendSnapshot, HotLane, SessionView
 from concur_proxy.core.sessions import Session
+from concur_proxy.model import PoolId
 from concur_proxy.windows.base import WindowView
 
 
@@ -50,6 +53,10 @@ def backend_snapshot(backend: Backend, *, held: int) -> BackendSnapshot:
         expected_cached_tokens=backend.hits_expected,
         cache_tokens=backend.shadow.limit,
     )
+
+
+def hot_lanes(pools: Iterable[Pool]) -> dict[PoolId, HotLane]:
+    return {pool.id: HotLane(pool.breaker.state, pool.breaker.p99_s) for pool in pools if pool.breaker is not None}
 
 
 def session_view(session: Session, *, now: float) -> SessionView:

@@ -31,6 +31,12 @@ class GatePolicy:
     """Name of the order in which held turns go (``order.registry``)."""
     hot_share: float = 0.3
     """Part of every window that the order ``lanes`` keeps for turns that are not cold."""
+    hot_objective_s: float = 0.0
+    """Time to the first token that 99 % of the turns that are not cold should not exceed; 0: no objective."""
+    hot_window_s: float = 10.0
+    """Time over which that is looked at."""
+    cold_refuse_after_s: float = 60.0
+    """How long cold turns are held back for that objective before they are refused."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """Shares of tenants in the order ``fair``, by name; 1 for those not named."""
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from concur_proxy.core.backend import Backend
+from concur_proxy.core.breaker import Breaker
 from concur_proxy.core.order.base import HEAD_START, Size
 from concur_proxy.core.order.registry import make_order
 from concur_proxy.core.ordering import Line
 from concur_proxy.core.policy import GatePolicy
 from concur_proxy.core.sessions import Session, Turn
-from concur_proxy.model import BackendId, PoolId, Usage
+from concur_proxy.model import BackendId, ColdLane, Outcome, PoolId, Usage
 
 LOOK_EVERY_S = 1.0
 
@@ -24,6 +25,8 @@ class Pool:
     backends: dict[BackendId, Backend] = field(default_factory=dict)
     seen_at: float = -math.inf
     """When the need of hot sessions was looked at last."""
+    breaker: Breaker | None = None
+    """Where there is an objective for hot turns."""
 
     def see_hot(self, now: float) -> None:
         """Learn what hot sessions need; a look each second is enough."""
@@ -33,6 +36,10 @@ class Pool:
                 backend.see_hot(now)
 
     @property
+    def cold_lane(self) -> ColdLane:
+        return ColdLane.OPEN if self.breaker is None else self.breaker.state
+
+    @property
     def is_up(self) -> bool:
         return any(backend.up for backend in self.backends.values())
 
@@ -40,7 +47,7 @@ class Pool:
 class Pools:
     """Only backends make pools, never clients (invariant 9); one without backends is forgotten."""
 
-    __slots__ = ("_backends", "_policy", "_pools", "_size", "learns")
+    __slots__ = ("_backends", "_policy", "_pools", "_size", "learns", "watch_at")
 
     def __init__(self, policy: GatePolicy, size: Size) -> None:
         self._policy = policy
@@ -49,6 +56,8 @@ class Pools:
         """The order in force wants to hear of turns that have run."""
         self._backends: dict[BackendId, Backend] = {}
         self._pools: dict[PoolId, Pool] = {}
+        self.watch_at = math.inf
+        """When the next window of a breaker ends; infinite where hot turns have no objective."""
 
     def __iter__(self) -> Iterator[Pool]:
         return iter(list(self._pools.values()))
@@ -67,6 +76,11 @@ class Pools:
         """Return how many turns wait in a pool."""
         found = self._pools.get(pool)
         return found.line.waiting if found is not None else 0
+
+    def holds(self, turn: Turn) -> bool:
+        """Tell whether a turn must wait, whatever room there is."""
+        pool = self._pools.get(turn.facts.pool)
+        return pool is not None and pool.line.holds(turn)
 
     def line_up_anew(self, turn: Turn) -> None:
         """Let a turn that stands in line look where to stand now."""
@@ -98,6 +112,8 @@ class Pools:
             if changed:
                 pool.line.set_order(make_order(policy, self._size))
             pool.line.order.head_start_s = HEAD_START * policy.max_wait_s
+            if before != policy:
+                self._watch(pool, before)
         self.learns = make_order(policy, self._size).learns
         for backend in self._backends.values():
             backend.hot_share = self._hot_share
@@ -111,6 +127,32 @@ class Pools:
         pool = self._pools.get(turn.facts.pool)
         if pool is not None:
             pool.line.order.finished(turn, usage)
+
+    def heard(self, turn: Turn, outcome: Outcome, first_token_at: float | None, now: float) -> None:
+        """Let the breaker know how long a hot turn took; asked only where there is one."""
+        pool = self._pools.get(turn.facts.pool)
+        if turn.session.cold or pool is None or pool.breaker is None:
+            return
+        latency_s = (now if first_token_at is None else first_token_at) - turn.arrived_at
+        if first_token_at is not None or outcome is Outcome.COMPLETED:
+            pool.breaker.saw(latency_s)
+        elif outcome is not Outcome.CLIENT_ERROR:
+            pool.breaker.saw_at_least(latency_s)
+
+    def _watch(self, pool: Pool, before: GatePolicy | None) -> None:
+        """Give a pool its breaker, a new one where its rules have changed."""
+        policy = self._policy
+        if policy.order != "lanes" or policy.hot_objective_s <= 0.0:
+            pool.breaker = None
+        elif pool.breaker is None or before is None or _rules(before) != _rules(policy):
+            pool.breaker = Breaker(policy)
+        self.hold_cold(pool)
+
+    def hold_cold(self, pool: Pool) -> None:
+        """Put in force what a pool's breaker says; and see when to look next."""
+        pool.line.holds_cold = pool.cold_lane is not ColdLane.OPEN and self._policy.mode == "enforce"
+        breakers = (each.breaker for each in self._pools.values())
+        self.watch_at = min((breaker.ends_at for breaker in breakers if breaker is not None), default=math.inf)
 
     def vanished(self, session: Session) -> None:
         """Let the order learn from a session of which nothing more is expected."""
@@ -128,7 +170,12 @@ class Pools:
         pool = self._pools.get(backend.pool)
         if pool is None:
             pool = self._pools[backend.pool] = Pool(backend.pool, Line(make_order(self._policy, self._size)))
+            self._watch(pool, None)
         pool.backends[backend.id] = backend
 
     def _leave(self, backend: Backend) -> None:
         del self._pools[backend.pool].backends[backend.id]
+
+
+def _rules(policy: GatePolicy) -> tuple[float, float, float]:
+    return policy.hot_objective_s, policy.hot_window_s, policy.cold_refuse_after_s

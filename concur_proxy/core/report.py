@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from concur_proxy.model import AdmitWhy, BackendId, Outcome, PoolId, RefusalReason, SessionKey
+from concur_proxy.model import AdmitWhy, BackendId, ColdLane, Outcome, PoolId, RefusalReason, SessionKey
 from concur_proxy.windows.base import Unit
 
 
@@ -24,6 +24,8 @@ class Counts:
     admitted_by: Counter[AdmitWhy] = field(default_factory=Counter)
     finished: Counter[Outcome] = field(default_factory=Counter)
     refused: Counter[RefusalReason] = field(default_factory=Counter)
+    cold_lane: Counter[ColdLane] = field(default_factory=Counter)
+    """Changes of what becomes of cold turns, by what they became."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,16 @@ class BackendSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class HotLane:
+    """How interactive turns of a pool fare, where they have an objective."""
+
+    cold_lane: ColdLane
+    """What becomes of batch work therefore."""
+    p99_s: float | None
+    """Of the times to the first token in the last window; None where nobody asked for anything."""
+
+
+@dataclass(frozen=True, slots=True)
 class GateSnapshot:
     """Invariant 1: arrived = admitted + held + refused + abandoned; admitted = running + finished."""
 
@@ -82,6 +94,10 @@ class GateSnapshot:
     """Held turns whose sessions have run before."""
     longest_wait_s: float | None = None
     """Time that the turn which stands in line longest has waited; None where none waits."""
+    hot_lanes: Mapping[PoolId, HotLane] = field(default_factory=dict)
+    """Pools in which interactive turns have an objective."""
+    cold_lane_changes: Mapping[ColdLane, int] = field(default_factory=dict)
+    """How often batch work came to be let on, held back and refused."""
 
 
 @dataclass(frozen=True, slots=True)

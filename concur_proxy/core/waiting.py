@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from concur_proxy.core import placement
 from concur_proxy.core.admission import Admission
 from concur_proxy.core.backend import Backend
+from concur_proxy.core.breaker import Breaker
 from concur_proxy.core.intake import Intake
 from concur_proxy.core.places import Places
 from concur_proxy.core.policy import Decision
@@ -15,7 +16,7 @@ from concur_proxy.core.pools import Pool, Pools
 from concur_proxy.core.report import Counts
 from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.core.timers import Timers
-from concur_proxy.model import Admitted, AdmitWhy, Lease, PoolId, RefusalReason, Refused
+from concur_proxy.model import Admitted, AdmitWhy, ColdLane, Lease, PoolId, RefusalReason, Refused
 
 LOOK_AHEAD: Final = 8
 """Blocked turns with a choice that reserve one backend each; the next reserves all it may use: no round takes long."""
@@ -24,7 +25,7 @@ LOOK_AHEAD: Final = 8
 class Waiting:
     """All held turns, by ticket; those that may run now stand in the line of their pool, too."""
 
-    __slots__ = ("_admission", "_counts", "_intake", "_places", "_pools", "_timers", "paused", "turns")
+    __slots__ = ("_admission", "_counts", "_intake", "_places", "_pools", "_timers", "on_cold_lane", "paused", "turns")
 
     def __init__(
         self,
@@ -42,6 +43,8 @@ class Waiting:
         self._counts = counts
         self._timers = timers
         self.turns: dict[int, Turn] = {}
+        self.on_cold_lane: Callable[[PoolId, ColdLane, float | None], None] = _ignore
+        """Told what becomes of cold turns from now on, and the p99 of hot ones that it was decided by."""
         self.paused: set[int] = set()
         """Tickets of those whose sessions had run before."""
 
@@ -108,17 +111,47 @@ class Waiting:
 
     # refusals
 
-    def refuse(self, turn: Turn, reason: RefusalReason) -> Refused:
+    def refuse(self, turn: Turn, reason: RefusalReason, retry_after_s: float | None = None) -> Refused:
         """Refuse a turn that is not held; where it is tried again, it has its place in line."""
         self._counts.refused[reason] += 1
         self._intake.tries.remember(turn.facts, turn.first_arrived_at)
         self._intake.forget_if_nothing(turn.session)
-        return Refused(turn.ticket, reason, self._places.policy.retry_after_s)
+        return Refused(turn.ticket, reason, retry_after_s or self._places.policy.retry_after_s)
 
-    def refuse_held(self, turns: Sequence[Turn], reason: RefusalReason) -> list[Decision]:
+    def refuse_held(
+        self, turns: Sequence[Turn], reason: RefusalReason, retry_after_s: float | None = None
+    ) -> list[Decision]:
         for turn in turns:
             self.release(turn)
-        return [self.refuse(turn, reason) for turn in turns]
+        return [self.refuse(turn, reason, retry_after_s) for turn in turns]
+
+    # batch work that is held back
+
+    def turn_away(self, turn: Turn, pool: Pool) -> Refused | None:
+        """Refuse a cold turn that has arrived where those are sent away; None: it may stay."""
+        breaker = pool.breaker
+        if breaker is None or breaker.state is not ColdLane.REFUSED or not pool.line.holds(turn):
+            return None
+        return self.refuse(turn, RefusalReason.BATCH_PAUSED, breaker.retry_after_s)
+
+    def watch(self, now: float) -> list[Decision]:
+        """See whether hot turns meet their objective, where a window has ended."""
+        decisions: list[Decision] = []
+        for pool in self._pools:
+            if pool.breaker is not None and pool.breaker.ends_at <= now:
+                decisions += self._watch(pool, pool.breaker, now)
+        return decisions
+
+    def _watch(self, pool: Pool, breaker: Breaker, now: float) -> list[Decision]:
+        here = [turn for turn in self.turns.values() if turn.facts.pool == pool.id]
+        if breaker.close_window([now - turn.arrived_at for turn in here if not turn.session.cold], now=now):
+            self._counts.cold_lane[breaker.state] += 1
+            self.on_cold_lane(pool.id, breaker.state, breaker.p99_s)
+        self._pools.hold_cold(pool)
+        if breaker.state is not ColdLane.REFUSED:
+            return []
+        cold = [turn for turn in here if pool.line.holds(turn)]
+        return self.refuse_held(cold, RefusalReason.BATCH_PAUSED, breaker.retry_after_s)
 
     # who goes next
 
@@ -175,3 +208,7 @@ class Waiting:
 def _kept_for(backends: Sequence[Backend]) -> list[Backend]:
     """Return what a blocked turn keeps those behind it from: the backend it would take, and those that nobody can."""
     return [backend for backend in backends if backend is backends[0] or backend.is_uniform]
+
+
+def _ignore(pool: PoolId, cold_lane: ColdLane, p99_s: float | None) -> None:
+    """Nobody wants to know."""

@@ -12,6 +12,7 @@ import orjson
 from concur_proxy.errors import (
     CHALLENGE,
     BackendError,
+    BatchPausedError,
     ConcurError,
     NoBackendError,
     NotAuthenticatedError,
@@ -43,6 +44,7 @@ REFUSALS: Final[dict[RefusalReason, tuple[type[TurnRefusedError], str]]] = {
     RefusalReason.QUEUE_FULL: (QueueFullError, "The window is full and so is the queue in front of it."),
     RefusalReason.NO_BACKEND: (NoBackendError, "No healthy backend serves this model now."),
     RefusalReason.SHUTTING_DOWN: (ShuttingDownError, "The proxy is shutting down."),
+    RefusalReason.BATCH_PAUSED: (BatchPausedError, "Batch work is paused until interactive answers are quick again."),
 }
 
 

@@ -232,7 +232,7 @@ GATE = Chapter(
             lambda _, t: [(("hot",), t.hot.refused), (("cold",), t.cold.refused)],
         ),
         Family(
-            "concur_hot_first_token_p99_seconds",
+            "concur_hot_first_token_seconds",
             "seconds",
             "p99 of the time to the first token of interactive turns in the last window (gate.hot_window_s), where "
             "they have an objective (gate.hot_objective_s).",

@@ -5,7 +5,13 @@ from __future__ import annotations
 import logging
 import math
 
-from concur_proxy.model import BackendId
+from concur_proxy.model import BackendId, ColdLane, PoolId
+
+COLD_LANE = {
+    ColdLane.OPEN: "goes on",
+    ColdLane.HELD: "is held back for interactive turns",
+    ColdLane.REFUSED: "is refused, since interactive turns are still too slow",
+}
 
 WORTH_TELLING = 0.1
 """Change against the window that was told last."""
@@ -26,6 +32,14 @@ class DecisionLog:
             return
         self._told[backend] = after
         logger.info("window of %s: %s to %s %s: %s", backend, _number(last), _number(after), unit, reason)
+
+    @staticmethod
+    def cold_lane(pool: PoolId, becomes: ColdLane, p99_s: float | None, *, objective_s: float) -> None:
+        """Take in what becomes of batch work from now on."""
+        fares = "nobody asks for anything" if p99_s is None else f"p99 to the first token {p99_s:.2f} s"
+        words = COLD_LANE[becomes]
+        level = logging.INFO if becomes is ColdLane.OPEN else logging.WARNING
+        logger.log(level, "batch work in %s %s: %s, objective %g s", pool, words, fares, objective_s)
 
 
 def _number(window: float) -> str:

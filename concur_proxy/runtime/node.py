@@ -26,7 +26,7 @@ from concur_proxy.fleet.pool import Fleet, Models
 from concur_proxy.gateway.dispatch import Dispatcher
 from concur_proxy.gateway.handler import Handler
 from concur_proxy.gateway.upstream import UpstreamPool
-from concur_proxy.model import BackendEvent, BackendId, Outcome, TurnRecord
+from concur_proxy.model import BackendEvent, BackendId, ColdLane, Outcome, PoolId, TurnRecord
 from concur_proxy.observe.decisions import DecisionLog
 from concur_proxy.observe.lag import watch_loop
 from concur_proxy.observe.logs import AccessLog
@@ -69,6 +69,7 @@ class Node:
         self.access_log = AccessLog(settings.log, enabled=settings.server.access_log, defer=_soon)
         self.metrics = Metrics(max_tenants=settings.metrics.max_tenants)
         self._decisions = DecisionLog()
+        self.gate.on_cold_lane(self._on_cold_lane)
         self._fetch = HttpFetch()
         self.health = Health(
             self._fetch,
@@ -158,6 +159,9 @@ class Node:
     def _on_models(self, backend: BackendId, models: Models) -> None:
         self.metrics.learn_models(str(model["id"]) for model in models)
         self.roster.learn(backend, models)
+
+    def _on_cold_lane(self, pool: PoolId, becomes: ColdLane, p99_s: float | None) -> None:
+        self._decisions.cold_lane(pool, becomes, p99_s, objective_s=self.settings.gate.hot_objective_s)
 
     def _on_move(self, backend: BackendId, before: float, after: float) -> None:
         self.metrics.window_moved(backend, before, after)

@@ -13,6 +13,7 @@ from concur_proxy.admin.past import Past
 from concur_proxy.admin.reports import (
     BackendReport,
     HeldReport,
+    HotLaneReport,
     Queue,
     SessionList,
     SessionReport,
@@ -23,7 +24,7 @@ from concur_proxy.admin.reports import (
 from concur_proxy.config import BackendSettings, Settings
 from concur_proxy.core.listing import Query
 from concur_proxy.core.regulator import Bounds
-from concur_proxy.core.report import BackendSnapshot, HeldView, SessionView
+from concur_proxy.core.report import BackendSnapshot, GateSnapshot, HeldView, SessionView
 from concur_proxy.model import BackendId, Signals
 from concur_proxy.runtime import policy
 from concur_proxy.runtime.census import Census
@@ -61,6 +62,7 @@ class Operations:
             law=node.settings.control.law.value,
             held=books.held,
             longest_wait_s=books.longest_wait_s,
+            hot_lanes=self._hot_lanes(books),
             sessions={state: states.get(state.value, 0) for state in SessionState},
             turns={
                 "arrived": books.arrived,
@@ -71,6 +73,13 @@ class Operations:
             },
             backends=[self._backend(books.backends[name], described[name]) for name in node.targets],
         )
+
+    def _hot_lanes(self, books: GateSnapshot) -> list[HotLaneReport]:
+        objective_s = self._node.settings.gate.hot_objective_s
+        return [
+            HotLaneReport(pool=pool, p99_s=lane.p99_s, objective_s=objective_s, batch=lane.cold_lane.value)
+            for pool, lane in books.hot_lanes.items()
+        ]
 
     def _backend(self, books: BackendSnapshot, control: dict[str, Any]) -> BackendReport:
         node = self._node
@@ -121,7 +130,8 @@ class Operations:
         return Queue(total=node.dispatcher.held, turns=[_held(turn) for turn in turns])
 
     def past(self) -> Past:
-        return Past(self._node.historian.history, self._node.clock(), time.time())
+        node = self._node
+        return Past(node.historian.history, node.clock(), time.time(), frozenset(node.targets))
 
     def ending(self) -> bool:
         return self._node.handler.shutting_down

@@ -15,10 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from concur_proxy import __version__
 from concur_proxy.control.condition import State
-from concur_proxy.core.report import BackendSnapshot, GateSnapshot
+from concur_proxy.core.report import BackendSnapshot, GateSnapshot, HotLane
 from concur_proxy.model import (
     AdmitWhy,
     BackendId,
+    ColdLane,
     Outcome,
     PoolId,
     RefusalReason,
@@ -73,6 +74,8 @@ GATE = GateSnapshot(
     backends={GPU: PLACES},
     held_paused=3,
     longest_wait_s=12.5,
+    hot_lanes={PoolId("default"): HotLane(ColdLane.HELD, 2.5)},
+    cold_lane_changes={ColdLane.HELD: 2},
 )
 ENGINE = EngineFacts(
     signals=Signals(age_s=0.75, running=3, waiting=0, kv_usage=0.25, hit_rate=0.9, preemptions=2, rejections=0),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import httpx
 
@@ -42,9 +42,16 @@ class HttpFetch:
 
     async def __call__(self, target: EngineTarget, path: str, *, timeout_s: float) -> Reply | Unreached:
         url = path if "://" in path else target.base_url + path
+        return await self._within(timeout_s, self._get(target, url))
+
+    async def post(self, target: EngineTarget, path: str, body: bytes, *, timeout_s: float) -> Reply | Unreached:
+        """Return the answer to a request of our own, which goes once."""
+        return await self._within(timeout_s, self._ask(target, target.base_url + path, body))
+
+    async def _within(self, timeout_s: float, asking: Awaitable[Reply | Unreached]) -> Reply | Unreached:
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._get(target, url)
+                return await asking
         except TimeoutError:
             return Unreached(f"no answer within {timeout_s:g} s", silent=True)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
@@ -57,22 +64,29 @@ class HttpFetch:
             # The engine may just have closed the idle connection that this took; a second one is new.
             return await self._ask(target, url)
 
-    async def _ask(self, target: EngineTarget, url: str) -> Reply | Unreached:
+    async def _ask(self, target: EngineTarget, url: str, body: bytes | None = None) -> Reply | Unreached:
         headers = {"authorization": f"Bearer {target.api_key}"} if target.api_key else {}
         if target.rank is not None:
             headers[RANK_HEADER] = str(target.rank)
         socket = None if url.startswith("https:") or not url.startswith(target.base_url) else target.socket_path
+        if body is not None:
+            headers["content-type"] = "application/json"
         request = self._client.build_request(
-            "GET", url, headers=headers, timeout=None, extensions={"concur_way": (socket, target.tls)}
+            "GET" if body is None else "POST",
+            url,
+            content=body,
+            headers=headers,
+            timeout=None,
+            extensions={"concur_way": (socket, target.tls)},
         )
         response = await self._client.send(request, stream=True)
         try:
-            body = bytearray()
+            answer = bytearray()
             async for part in response.aiter_bytes():
-                body += part
-                if len(body) > self._max_bytes:
+                answer += part
+                if len(answer) > self._max_bytes:
                     return Unreached(f"answer larger than {self._max_bytes >> 20} MB")
-            return Reply(response.status_code, body.decode(errors="replace"))
+            return Reply(response.status_code, answer.decode(errors="replace"))
         finally:
             await response.aclose()
 

@@ -24,6 +24,7 @@ from concur_proxy.gateway.exchange import Exchange
 from concur_proxy.gateway.observer import TurnObserver
 from concur_proxy.gateway.owners import Owners
 from concur_proxy.gateway.paths import Routes
+from concur_proxy.gateway.popular import PopularPrefixes
 from concur_proxy.gateway.responses import ResponseOrigins
 from concur_proxy.gateway.retries import RetryBudget
 from concur_proxy.gateway.rounds import Rounds
@@ -86,6 +87,8 @@ class Handler:
         self.pools = pools
         self.resolve_pool = resolve_pool
         self.aliases = dict(self.settings.aliases)
+        self.popular: PopularPrefixes | None = None
+        """Learns which prefixes to warm caches with, where anybody wants to know."""
         self.retries = RetryBudget(self.settings.retry_budget)
         self.begun = 0
         """Requests so far."""

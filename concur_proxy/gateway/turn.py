@@ -202,6 +202,8 @@ class Turn:
         facts = ingress.turn_facts(
             pool, self._identity, exchange.body, self._told, exchange.lowered, self._tenant, beat_s=beat_s
         )
+        if self._handler.popular is not None:
+            self._handler.popular.see(facts, exchange.path, exchange.body)
         owners = self._handler.owners
         if owners is not None and not owners.is_ours(facts):
             owners.claim(facts, self._claimed)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from concur_proxy.config import BackendSettings, FleetSettings
 from concur_proxy.control.target import RANK_HEADER, target_of
+from concur_proxy.control.warmup import Post, Prefix, WarmUp, read_prefixes
 from concur_proxy.errors import ConfigError, InvalidSettingError
 from concur_proxy.fleet.members import Members
 from concur_proxy.fleet.pool import DEFAULT_POOL
@@ -17,6 +18,7 @@ from concur_proxy.fleet.sources.dns import watch_name
 from concur_proxy.fleet.sources.endpoints import require_client, watch_service
 from concur_proxy.fleet.sources.file import watch_file
 from concur_proxy.gateway import credentials
+from concur_proxy.gateway.popular import PopularPrefixes
 from concur_proxy.gateway.upstream import UpstreamPool
 from concur_proxy.model import BackendId
 from concur_proxy.windows.base import Unit
@@ -55,6 +57,9 @@ class NodePort:
             node.loop.load(target.backend, state)
         node.scraper.add(target)
         node.health.add(target)
+        fleet = node.settings.fleet
+        if len(node.targets) > 1 and fleet.warm_up and fleet.warm_up_file is None and node.handler.popular is None:
+            node.handler.popular = PopularPrefixes()
 
     def drain(self, backend: BackendId, *, drained: bool) -> None:
         self._node.health.drain(backend, drained=drained)
@@ -125,6 +130,23 @@ class Membership:
 
     def _watchers(self) -> Iterator[Coroutine[Any, Any, None]]:
         return watchers(self._node.settings.fleet, self.members.say)
+
+
+def warm_up(node: Node, post: Post) -> WarmUp:
+    """Return what tries and warms backends that come up; raise ``ConfigError`` for a file that cannot be used."""
+    fleet = node.settings.fleet
+    named = read_prefixes(fleet.warm_up_file) if fleet.warm_up_file is not None else None
+
+    def prefixes() -> Sequence[Prefix]:
+        popular = node.handler.popular
+        return named if named is not None else popular.replays() if popular is not None else ()
+
+    return WarmUp(
+        post,
+        models_of=node.fleet.models_of,
+        has_stand_in=NodePort(node).has_stand_in,
+        prefixes=prefixes,
+    )
 
 
 def watchers(fleet: FleetSettings, tell: Tell) -> Iterator[Coroutine[Any, Any, None]]:

@@ -36,7 +36,7 @@ from concur_proxy.runtime import policy
 from concur_proxy.runtime.doorkeeper import Doorkeeper
 from concur_proxy.runtime.historian import Historian
 from concur_proxy.runtime.keeper import Keeper
-from concur_proxy.runtime.membership import Membership
+from concur_proxy.runtime.membership import Membership, warm_up
 from concur_proxy.runtime.replicas import Replicas
 from concur_proxy.runtime.watch import FileWatch
 
@@ -76,6 +76,7 @@ class Node:
             on_event=self._on_backend_event,
             on_models=self._on_models,
             clock=self.clock,
+            prepare=warm_up(self, self._fetch.post),
         )
         self.replicas = None if settings.state.url is None else Replicas(settings, self.dispatcher)
         self.loop = ControlLoop(

@@ -249,3 +249,84 @@ def test_a_listener_that_fails_does_not_end_the_watching(caplog):
 
     watching(body)
     assert "probing a failed" in caplog.text
+
+
+class Prepared:
+    """Takes notes of how backends come up; ``problem`` is what trials show."""
+
+    def __init__(self):
+        self.trials, self.problem, self.go = [], None, asyncio.Event()
+        self.go.set()
+
+    async def __call__(self, target, *, trial):
+        self.trials.append(trial)
+        await self.go.wait()
+        return self.problem if trial else None
+
+
+def test_a_backend_is_prepared_before_it_takes_turns():
+    async def body(watch):
+        prepared = watch.health._prepare = Prepared()
+        prepared.go.clear()
+        async with FakeEngine({"/health": OK, "/v1/models": models("m")}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: prepared.trials == [False])
+            assert watch.events == []
+            assert watch.models  # known by then
+            prepared.go.set()
+            await eventually(lambda: watch.events == [(A, BackendEvent.UP)])
+            await eventually(lambda: engine.asked["/health"] >= 5)
+            assert prepared.trials == [False]
+
+    watching(body)
+
+
+def test_one_that_wakes_is_prepared_before_it_takes_turns():
+    async def body(watch):
+        prepared = watch.health._prepare = Prepared()
+        async with FakeEngine({"/health": OK}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.state() == "up")
+            watch.health.sleeping(A, asleep=True)
+            watch.health.sleeping(A, asleep=False)
+            await eventually(lambda: watch.state() == "up")
+            assert prepared.trials == [False, False]
+            assert watch.events[-2:] == [(A, BackendEvent.FLUSHED), (A, BackendEvent.UP)]
+
+    watching(body)
+
+
+def test_after_a_rest_a_trial_decides(monkeypatch):
+    monkeypatch.setattr("concur_proxy.control.condition.REST_S", 0.01)
+
+    async def body(watch):
+        prepared = watch.health._prepare = Prepared()
+        prepared.problem = "/v1/completions answers 500"
+        async with FakeEngine({"/health": OK}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.state() == "up")
+            for _ in range(5):
+                watch.health.turn_ended(A, Outcome.ENGINE_ERROR)
+            await eventually(lambda: prepared.trials.count(True) >= 2)
+            assert watch.state() == "resting"
+            assert watch.health.report(A).reason == "a trial failed there: /v1/completions answers 500"
+            prepared.problem = None
+            await eventually(lambda: watch.state() == "up")
+            assert (A, BackendEvent.FLUSHED) not in watch.events
+
+    watching(body)
+
+
+def test_a_drained_backend_takes_no_turns_until_it_may():
+    async def body(watch):
+        async with FakeEngine({"/health": OK}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.state() == "up")
+            watch.health.drain(A, drained=True)
+            await eventually(lambda: engine.asked["/health"] >= 3)
+            assert watch.state() == "draining"
+            watch.health.drain(A, drained=False)
+            assert watch.events == [(A, BackendEvent.UP), (A, BackendEvent.DRAINING), (A, BackendEvent.UP)]
+            watch.health.drain(B, drained=True)  # nobody
+
+    watching(body)

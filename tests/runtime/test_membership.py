@@ -103,3 +103,31 @@ def test_a_file_names_backends_and_replaces_all_of_them_without_a_failed_turn(
         wait_for(lambda: names(proxy.url) == {name_of(two): "up"})
         done = True
         assert [one.result(20) for one in working] == [{200}] * 4
+
+
+def test_an_engine_that_comes_back_has_the_shared_prefix_before_its_first_session() -> None:
+    system = "You are an agent that mends programs. " * 60
+    body = {
+        "model": "alpha",
+        "max_tokens": 2,
+        "messages": [{"role": "system", "content": system}, {"role": "user", "content": "hi"}],
+    }
+
+    def turn(url: str, session: str) -> httpx.Response:
+        return httpx.post(f"{url}/v1/chat/completions", json=body, headers={"x-session-id": session}, timeout=60)
+
+    options = EngineOptions(port=0, model="alpha", speed=4.0)
+    with EngineServer(options) as one, EngineServer(options) as two:
+        with ProxyProcess([one.url, two.url]) as proxy:
+            wait_for(lambda: set(names(proxy.url).values()) == {"up"})
+            for number in range(8):
+                assert turn(proxy.url, f"s{number}").status_code == 200
+            two.close()
+            wait_for(lambda: names(proxy.url)[name_of(two.url)] == "lost")
+            with EngineServer(EngineOptions(port=two.port, model="alpha", speed=4.0)):
+                wait_for(lambda: names(proxy.url)[name_of(two.url)] == "up")
+                post(proxy.url, f"/{name_of(one.url)}/drain")
+                answer = turn(proxy.url, "new")
+        assert answer.headers["x-concur-backend"] == name_of(two.url)
+        usage = answer.json()["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] > 0.8 * usage["prompt_tokens"]

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Final
 
+from concur_proxy.core.spent import COMPLETION, PROMPT, count_of, read_usage, reason_of
 from concur_proxy.model import FinishReason, Usage
 
 MAX_VALUE: Final = 8 << 10
 """Bytes of a usage object; a longer one is none."""
 OVERLAP: Final = 192
 """Bytes of a piece that are looked at again together with the next: more than any key and short value needs."""
+
+HANDFUL: Final = 4 << 10
+"""Bytes of a stream that are looked at together: one by one, each piece would cost as much as all else done with it."""
 
 BEGINNING: Final = 16 << 10
 """Bytes within which the Responses API has told its id; looking on would cost every piece of every other stream."""
@@ -38,18 +41,15 @@ _TOKEN: Final = re.compile(
 )
 """Generated text or a call of a tool, in the chunks of any of the APIs; the first chunk of most has only a role."""
 
-_REASONS: Final = {
-    **dict.fromkeys(("tool_calls", "function_call", "tool_use"), FinishReason.TOOL_CALLS),
-    **dict.fromkeys(("stop", "end_turn", "stop_sequence"), FinishReason.STOP),
-    **dict.fromkeys(("length", "max_tokens", "max_output_tokens"), FinishReason.LENGTH),
-}
-_PROMPT: Final[tuple[str, ...]] = ("prompt_tokens", "input_tokens")
-_COMPLETION: Final[tuple[str, ...]] = ("completion_tokens", "output_tokens")
 _decode = json.JSONDecoder().raw_decode
 
 
 class BodyScanner:
-    """``streamed``: the text is a stream of events, whose usage may come in parts (Anthropic's does)."""
+    """``streamed``: the text is a stream of events, whose usage may come in parts (Anthropic's does).
+
+    The pieces of a stream are looked at one by one up to the first token, when somebody waits for what they tell, and
+    in handfuls from then on.
+    """
 
     __slots__ = (
         "_begins",
@@ -58,15 +58,19 @@ class BodyScanner:
         "_cut_short",
         "_finish",
         "_looked_at",
+        "_response_id",
         "_stop",
         "_streamed",
         "_told",
-        "response_id",
+        "_waiting",
+        "_waiting_bytes",
         "saw_token",
     )
 
     def __init__(self, *, streamed: bool) -> None:
         self._streamed = streamed
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
         self._carry = b""
         self._told: dict[str, object] = {}
         self._finish: FinishReason | None = None
@@ -75,25 +79,49 @@ class BodyScanner:
         self._cut_short = False
         self._begins = True
         self._looked_at = 0
-        self.response_id: str | None = None
-        """Id in the Responses API."""
+        self._response_id: str | None = None
         self.saw_token = False
         """Something generated has passed; only streams tell."""
 
     @property
     def usage(self) -> Usage | None:
+        self._catch_up()
         return read_usage(self._told)
 
     @property
+    def response_id(self) -> str | None:
+        """Id in the Responses API."""
+        self._catch_up()
+        return self._response_id
+
+    @property
     def finish_reason(self) -> FinishReason | None:
+        self._catch_up()
         reason = self._finish or self._stop
-        if reason is None and self.response_id is not None and self._told:
+        if reason is None and self._response_id is not None and self._told:
             reason = FinishReason.LENGTH if self._cut_short else FinishReason.STOP
         # Engines say "stop" when they had to call the tool that the client named.
         return FinishReason.TOOL_CALLS if reason is FinishReason.STOP and self._called else reason
 
-    def feed(self, data: bytes) -> bool:
-        """Look at the next piece; return whether it names usage. Costs a few byte searches where nothing is found."""
+    def feed(self, data: bytes) -> None:
+        """Take the next piece."""
+        if not self.saw_token:
+            self._look(data)
+            return
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes >= HANDFUL:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        if self._waiting:
+            data = b"".join(self._waiting)
+            self._waiting.clear()
+            self._waiting_bytes = 0
+            self._look(data)
+
+    def _look(self, data: bytes) -> None:
+        """Look at what has come. Costs a few byte searches where there is nothing to find."""
         if self._carry:
             data = self._carry + data
         # Within an event there is no end of a line, so what ends with one ends no key or value in the middle.
@@ -104,21 +132,19 @@ class BodyScanner:
             self._called = _CALLED.search(data) is not None
         if self._begins:
             self._find_response_id(data)
-        if self.response_id is not None and data.find(b'"incomplete_details"') >= 0:
+        if self._response_id is not None and data.find(b'"incomplete_details"') >= 0:
             self._cut_short = self._cut_short or _CUT_SHORT.search(data) is not None
         if self._streamed and not self.saw_token:
             self.saw_token = _TOKEN.search(data) is not None
-        named = data.find(_KEY) >= 0
-        if named:
+        if data.find(_KEY) >= 0:
             self._find_usage(data)
-        return named
 
     def _find_response_id(self, data: bytes) -> None:
         """Look for the id while what has come is the beginning, where it stands."""
         if data.find(b'"resp_') >= 0 and (found := _RESPONSE_ID.search(data)):
-            self.response_id = found[1].decode()
+            self._response_id = found[1].decode()
         self._looked_at += len(data)
-        self._begins = self.response_id is None and self._looked_at < BEGINNING
+        self._begins = self._response_id is None and self._looked_at < BEGINNING
 
     def _find_reason(self, data: bytes) -> None:
         for found in _REASON.finditer(data):
@@ -155,7 +181,7 @@ class BodyScanner:
         return colon.end() + length
 
     def _take(self, value: dict[str, object]) -> None:
-        if any(_count(value.get(name)) is not None for name in _PROMPT + _COMPLETION):
+        if any(count_of(value.get(name)) is not None for name in PROMPT + COMPLETION):
             known = {name: part for name, part in value.items() if part is not None}
             self._told = {**self._told, **known} if self._streamed else known
 
@@ -169,44 +195,3 @@ def _has_reason(data: bytes) -> bool:
             return True
         at = data.find(_REASON_KEY, at)
     return False
-
-
-def reason_of(word: str) -> FinishReason:
-    """Return what a finish or stop reason of any of the APIs means."""
-    return _REASONS.get(word, FinishReason.OTHER)
-
-
-def read_usage(told: Mapping[str, object]) -> Usage | None:
-    """Read a usage object of any of the APIs; None where it does not tell the prompt's tokens.
-
-    Anthropic's ``input_tokens`` are what neither came from the cache nor was written to it: the prompt is their sum.
-    """
-    prompt = _first(told, _PROMPT)
-    if prompt is None:
-        return None
-    completion = _first(told, _COMPLETION) or 0
-    read, written = _count(told.get("cache_read_input_tokens")), _count(told.get("cache_creation_input_tokens"))
-    if read is not None or written is not None:
-        return Usage(prompt + (read or 0) + (written or 0), completion, read)
-    cached = _cached(told)
-    return Usage(prompt, completion, None if cached is None else min(cached, prompt))
-
-
-def _cached(told: Mapping[str, object]) -> int | None:
-    for name in ("prompt_tokens_details", "input_tokens_details"):
-        details = told.get(name)
-        if isinstance(details, dict) and (cached := _count(details.get("cached_tokens"))) is not None:
-            return cached
-    return _count(told.get("cached_tokens"))
-
-
-def _first(told: Mapping[str, object], names: tuple[str, ...]) -> int | None:
-    for name in names:
-        count = _count(told.get(name))
-        if count is not None:
-            return count
-    return None
-
-
-def _count(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value < 1 << 53 else None

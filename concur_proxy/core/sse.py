@@ -29,17 +29,13 @@ class UsageEventCutter:
         self._passed = b""
         """Last bytes of an event whose beginning has left and whose end has not come; empty between two events."""
 
-    def feed(self, data: bytes, *, named: bool = True) -> bytes:
-        """Return what goes on now: the same object where that is just ``data``.
-
-        ``named``: usage may be named in it, also by a key whose beginning came before.
-        """
+    def feed(self, data: bytes) -> bytes:
+        """Return what goes on now: the same object where that is just ``data``."""
         if self._passed:
             return self._pass(data)
         if self._held:
             data, self._held = self._held + data, b""
-            return self._sort(data)
-        return self._sort(data, named=named)
+        return self._sort(data)
 
     def finish(self) -> bytes:
         """Return what is left at the end of the stream."""
@@ -57,11 +53,11 @@ class UsageEventCutter:
         self._passed = b""
         return data if stop == len(data) else data[:stop] + self._sort(data[stop:])
 
-    def _sort(self, data: bytes, *, named: bool = True) -> bytes:
+    def _sort(self, data: bytes) -> bytes:
         """Let whole events through but for the usage event, and decide on a beginning at the end."""
         out = data
         start = _last_end(data)
-        if named and _may_have_usage_event(data):
+        if _may_have_usage_event(data):
             kept, start = _without_usage_event(data)
             out = b"".join(kept)
         rest = data[start:]

@@ -112,7 +112,8 @@ class CuttingReader(PassiveReader):
         self._cutter = UsageEventCutter()
 
     def feed(self, data: bytes) -> bytes:
-        return self._cutter.feed(data, named=self._scanner.feed(data))
+        self._scanner.feed(data)
+        return self._cutter.feed(data)
 
     def finish(self) -> bytes:
         return self._cutter.finish()

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import orjson
 
-from concur_proxy.core.bodyscan import BodyScanner, read_usage, reason_of
+from concur_proxy.core.bodyscan import BodyScanner
+from concur_proxy.core.spent import read_usage, reason_of
 from concur_proxy.core.usage import UsageReader, reader_for
 from concur_proxy.model import FinishReason, Usage
 

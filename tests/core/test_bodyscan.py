@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from concur_proxy.core import bodyscan
-from concur_proxy.core.bodyscan import MAX_VALUE, BodyScanner, read_usage
+from concur_proxy.core.bodyscan import MAX_VALUE, BodyScanner
+from concur_proxy.core.spent import read_usage
 from concur_proxy.model import FinishReason, Usage
 from tests.core.answers import CHAT_USAGE, HARD_TEXT, STREAMS, USAGE, chat_body, chunk, event
 

@@ -192,6 +192,22 @@ class QueueFullError(TurnRefusedError):
     type = "rate_limit_error"
 
 
+class TooManySessionsError(QueueFullError):
+    code = "too_many_sessions"
+
+
+class TooManyHeldError(QueueFullError):
+    code = "too_many_held"
+
+
+class TurnRateError(QueueFullError):
+    code = "turn_rate_limit"
+
+
+class TokenRateError(QueueFullError):
+    code = "token_rate_limit"
+
+
 class BatchPausedError(TurnRefusedError):
     code = "batch_paused"
 

@@ -201,6 +201,11 @@ class RefusalReason(enum.Enum):
     QUEUE_FULL = "queue_full"
     NO_BACKEND = "no_backend"
     SHUTTING_DOWN = "shutting_down"
+    TOO_MANY_SESSIONS = "too_many_sessions"
+    """So many sessions of this tenant are active as may be; the others are its limits, too."""
+    TOO_MANY_HELD = "too_many_held"
+    TURN_RATE = "turn_rate_limit"
+    TOKEN_RATE = "token_rate_limit"  # noqa: S105 - tokens of text
     BATCH_PAUSED = "batch_paused"
     """Batch work is held back while interactive answers are too slow."""
 

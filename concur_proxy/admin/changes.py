@@ -34,6 +34,7 @@ GATE = (
     "hot_window_s",
     "cold_refuse_after_s",
     "weights",
+    "limits",
 )
 BOUNDS = ("window_min", "window_max")
 

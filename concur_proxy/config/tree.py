@@ -404,6 +404,17 @@ class ControlSettings(Section):
         return _ordered(_ordered(self, "window_min", "window_max"), "stale_after_s", "decay_after_s")
 
 
+class LimitSettings(Section):
+    """What one tenant may take; none: as much as there is."""
+
+    active_sessions: int | None = Field(None, ge=1, le=1_000_000, description="Sessions that may be active at once.")
+    held_turns: int | None = Field(None, ge=0, le=1_000_000, description="Turns that may wait at once.")
+    turns_per_minute: float | None = Field(None, ge=1, le=1e9, description="Turns a minute.")
+    tokens_per_minute: float | None = Field(
+        None, ge=1, le=1e12, description="Tokens a minute that engines compute: not found in a cache, or generated."
+    )
+
+
 class GateSettings(Section):
     mode: Literal["enforce", "observe"] = Field(
         "enforce", description="observe decides and reports, but holds nothing."
@@ -449,6 +460,12 @@ class GateSettings(Section):
             max_length=10_000,
             description="Shares of tenants in the order fair, 0.001 to 1000 each; 1 for those not named.",
         )
+    )
+    limits: dict[Annotated[str, Field(min_length=1, max_length=256)], LimitSettings] = Field(
+        {},
+        max_length=10_000,
+        description="What tenants may take, by name; default is for those not named. Each entry has active_sessions, "
+        "held_turns, turns_per_minute and tokens_per_minute, as many of them as are wanted (docs/queues.md).",
     )
 
     @model_validator(mode="after")

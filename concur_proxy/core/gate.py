@@ -44,6 +44,7 @@ from concur_proxy.core.demand import Asked
 from concur_proxy.core.handover import SessionState
 from concur_proxy.core.intake import Intake
 from concur_proxy.core.ledger import Ledger
+from concur_proxy.core.limits import Account, Limits
 from concur_proxy.core.places import Places
 from concur_proxy.core.policy import Decision, Finished, GatePolicy
 from concur_proxy.core.pools import Pool, Pools
@@ -90,6 +91,9 @@ class Gate:
         self._places.on_vanished = self._pools.vanished
         self._admission = Admission(self._places, self._ledger, self._pools, self._counts, self._timers)
         self._waiting = Waiting(self._pools, self._admission, self._intake, self._places, self._counts, self._timers)
+        self._limits: Limits | None = None
+        """What tenants may take; None where nothing limits them."""
+        self._set_limits(0.0)
         self._closed: RefusalReason | None = None
 
     # ------------------------------------------------------------------ turns
@@ -99,8 +103,20 @@ class Gate:
     ) -> Admitted | Held | Refused:
         """Decide about a turn; where it is held, the answer comes from a later call."""
         self._counts.arrived += 1
+        if self._limits is None or self._closed is not None:
+            return self._take_in(turn, avoid, None, now)
+        account = self._limits.of(turn.tenant, now)
+        over = account.ask(now) if account is not None else None
+        if over is not None:
+            return self._waiting.refuse_over(over)
+        return self._take_in(turn, avoid, account, now)
+
+    def _take_in(
+        self, turn: TurnFacts, avoid: frozenset[BackendId], account: Account | None, now: float
+    ) -> Admitted | Held | Refused:
         pool = self._pools.get(turn.pool)
         one = self._intake.turn(turn, avoid, now=now)
+        one.account = account
         sessions = self._intake.sessions
         if len(sessions) > sessions.limit and self._intake.forget_surplus():
             self._timers.wake(now)
@@ -109,15 +125,22 @@ class Gate:
         backends = placement.candidates(one, pool.backends.values()) if pool is not None else ()
         if pool is None or not backends:
             return self._waiting.refuse(one, RefusalReason.NO_BACKEND)
+        if account is not None and not account.takes(one.session):
+            return self._waiting.refuse(one, RefusalReason.TOO_MANY_SESSIONS)
         if pool.line.holds_cold and (refused := self._waiting.turn_away(one, pool)) is not None:
             return refused
         lease = self._enter(one, pool, backends, now)
         if lease is not None:
             return Admitted(one.ticket, lease)
+        return self._hold(one, pool, now)
+
+    def _hold(self, turn: Turn, pool: Pool, now: float) -> Held | Refused:
         if self._waiting.is_full:
-            return self._waiting.refuse(one, RefusalReason.QUEUE_FULL)
-        self._waiting.hold(one, pool, now)
-        return Held(one.ticket, one.deadline)
+            return self._waiting.refuse(turn, RefusalReason.QUEUE_FULL)
+        if turn.account is not None and turn.account.is_full:
+            return self._waiting.refuse(turn, RefusalReason.TOO_MANY_HELD)
+        self._waiting.hold(turn, pool, now)
+        return Held(turn.ticket, turn.deadline)
 
     def finish(
         self,
@@ -138,6 +161,8 @@ class Gate:
         self._detach(turn, backend, outcome, now)
         if turn.facts.final:
             turn.session.ended = True
+        if turn.account is not None and usage is not None:
+            turn.account.spend(usage, now)
         if self._pools.learns:
             self._pools.finished(turn, usage)
         if self._pools.watch_at < math.inf:
@@ -229,6 +254,7 @@ class Gate:
     def set_policy(self, policy: GatePolicy, *, now: float) -> list[Decision]:
         """Change the rules; held turns keep the deadline and the place in line that they have."""
         self._policy = self._places.policy = policy
+        self._set_limits(now)
         self._intake.sessions.limit = policy.max_sessions
         self._intake.forget_surplus()
         self._pools.set_policy(policy)
@@ -389,6 +415,15 @@ class Gate:
             session.origin.shadow.forget(session)
         self._places.let_go(session)
         self._intake.sessions.drop(session)
+
+    def _set_limits(self, now: float) -> None:
+        rules = self._policy.limits
+        if not rules or self._policy.mode == "observe":
+            self._limits = None
+        elif self._limits is None:
+            self._limits = Limits(rules)
+        else:
+            self._limits.set_rules(rules, now)
 
     # ------------------------------------------------------------------ how a turn gets in
 

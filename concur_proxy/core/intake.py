@@ -29,9 +29,14 @@ class Intake:
         self.sessions = SessionTable(policy.max_sessions)
         self.tries = FirstTries()
 
+    def ticket(self) -> int:
+        """Return the ticket of a turn that arrives."""
+        self._tickets += 1
+        return self._tickets
+
     def turn(self, facts: TurnFacts, avoid: frozenset[BackendId], *, now: float) -> Turn:
         """Give a turn its ticket, its session and its first arrival."""
-        self._tickets += 1
+        ticket = self.ticket()
         max_wait = self._places.policy.max_wait_s
         session = self._session(facts)
         if session.place is None and not session.running and not session.held:
@@ -41,7 +46,7 @@ class Intake:
         if facts.read_timeout_s is not None:
             wait = min(wait, READ_TIMEOUT_SHARE * facts.read_timeout_s)
         think = _think_time(session, now) if session.left_at is not None else None
-        return Turn(self._tickets, facts, session, now, first, now + wait, avoid, think)
+        return Turn(ticket, facts, session, now, first, now + wait, avoid, think)
 
     def forget_surplus(self) -> bool:
         """Keep the number of sessions within its bound; True where a place has become free by that."""

@@ -13,6 +13,17 @@ Decision = Admitted | Refused
 
 
 @dataclass(frozen=True, slots=True)
+class TenantLimits:
+    """What one tenant may take; None: as much as there is."""
+
+    active_sessions: int | None = None
+    held_turns: int | None = None
+    turns_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    """Computed by engines: not found in the cache, or generated."""
+
+
+@dataclass(frozen=True, slots=True)
 class GatePolicy:
     """Settings of the gate, with the settings tree's names, defaults and meanings."""
 
@@ -39,6 +50,8 @@ class GatePolicy:
     """How long cold turns are held back for that objective before they are refused."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """Shares of tenants in the order ``fair``, by name; 1 for those not named."""
+    limits: Mapping[str, TenantLimits] = field(default_factory=dict)
+    """Of tenants by name; ``default`` is for those not named."""
 
 
 @dataclass(init=False, slots=True, unsafe_hash=True)

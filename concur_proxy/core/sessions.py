@@ -13,6 +13,7 @@ from concur_proxy.model import BackendId, FinishReason, Lease, PoolId, SessionKe
 if TYPE_CHECKING:
     from concur_proxy.core.backend import Backend
     from concur_proxy.core.lane import Entry, Lane
+    from concur_proxy.core.limits import Account
 
 _Name = tuple[PoolId, str, str]
 """Pool, namespace and id: a tuple of texts is found faster than one of values."""
@@ -46,6 +47,8 @@ class Turn:
     """Tokens that its tenant was charged before it ran."""
     donors: tuple[Session, ...]
     """Relatives whose idle place it may take."""
+    account: Account | None
+    """Of its tenant, where that has limits."""
 
     # while running
     lease: Lease | None
@@ -84,6 +87,7 @@ class Turn:
         self.entry = None
         self.prepaid = 0.0
         self.donors = ()
+        self.account = None
         self.lease = None
         self.backend = None
         self.is_branch = False
@@ -146,6 +150,11 @@ class Session:
     def idle(self) -> bool:
         """Between turns, and active."""
         return self.place is not None and not self.running
+
+    @property
+    def is_active(self) -> bool:
+        """Holds a place, or wants one."""
+        return self.place is not None or bool(self.running) or bool(self.held)
 
     @property
     def was_active(self) -> bool:

@@ -10,6 +10,7 @@ from concur_proxy.core.admission import Admission
 from concur_proxy.core.backend import Backend
 from concur_proxy.core.breaker import Breaker
 from concur_proxy.core.intake import Intake
+from concur_proxy.core.limits import Over
 from concur_proxy.core.places import Places
 from concur_proxy.core.policy import Decision
 from concur_proxy.core.pools import Pool, Pools
@@ -62,6 +63,8 @@ class Waiting:
     def hold(self, turn: Turn, pool: Pool, now: float) -> None:
         """Let a turn wait until it may go, or for as long as it may wait."""
         self.turns[turn.ticket] = turn.session.held[turn.ticket] = turn
+        if turn.account is not None:
+            turn.account.held += 1
         if turn.session.was_active:
             self.paused.add(turn.ticket)
         for donor in turn.donors:
@@ -76,6 +79,8 @@ class Waiting:
     def release(self, turn: Turn) -> None:
         """The turn waits no more."""
         del self.turns[turn.ticket], turn.session.held[turn.ticket]
+        if turn.account is not None:
+            turn.account.held -= 1
         self.paused.discard(turn.ticket)
         for donor in turn.donors:
             if donor.heirs is not None:
@@ -124,6 +129,11 @@ class Waiting:
         for turn in turns:
             self.release(turn)
         return [self.refuse(turn, reason, retry_after_s) for turn in turns]
+
+    def refuse_over(self, over: Over) -> Refused:
+        """Refuse a turn of a tenant that asks for more than it may, before anything is made for it."""
+        self._counts.refused[over.reason] += 1
+        return Refused(self._intake.ticket(), over.reason, over.wait_s)
 
     # batch work that is held back
 

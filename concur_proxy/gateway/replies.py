@@ -19,6 +19,10 @@ from concur_proxy.errors import (
     QueueFullError,
     QueueTimeoutError,
     ShuttingDownError,
+    TokenRateError,
+    TooManyHeldError,
+    TooManySessionsError,
+    TurnRateError,
     TurnRefusedError,
 )
 from concur_proxy.gateway.paths import Shape
@@ -44,6 +48,13 @@ REFUSALS: Final[dict[RefusalReason, tuple[type[TurnRefusedError], str]]] = {
     RefusalReason.QUEUE_FULL: (QueueFullError, "The window is full and so is the queue in front of it."),
     RefusalReason.NO_BACKEND: (NoBackendError, "No healthy backend serves this model now."),
     RefusalReason.SHUTTING_DOWN: (ShuttingDownError, "The proxy is shutting down."),
+    RefusalReason.TOO_MANY_SESSIONS: (
+        TooManySessionsError,
+        "As many of your sessions are active as may be at once; this one may begin when another has ended.",
+    ),
+    RefusalReason.TOO_MANY_HELD: (TooManyHeldError, "As many of your turns wait for a place as may at once."),
+    RefusalReason.TURN_RATE: (TurnRateError, "You have sent as many turns as you may within a minute."),
+    RefusalReason.TOKEN_RATE: (TokenRateError, "Your turns have taken as many tokens as they may within a minute."),
     RefusalReason.BATCH_PAUSED: (BatchPausedError, "Batch work is paused until interactive answers are quick again."),
 }
 

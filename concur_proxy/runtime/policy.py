@@ -8,6 +8,7 @@ import math
 
 from concur_proxy.config import ControlSettings, GateSettings, ServerSettings, Settings
 from concur_proxy.core.gate import GatePolicy
+from concur_proxy.core.policy import TenantLimits
 from concur_proxy.core.regulator import Bounds, MakeLaw
 from concur_proxy.gateway.handler import HandlerSettings
 from concur_proxy.gateway.limits import ClientLimits
@@ -17,7 +18,8 @@ from concur_proxy.windows.base import Unit
 
 def gate_policy(settings: GateSettings) -> GatePolicy:
     """The gate's policy has the settings' own names."""
-    return GatePolicy(**settings.model_dump())
+    limits = {tenant: TenantLimits(**each.model_dump()) for tenant, each in settings.limits.items()}
+    return GatePolicy(**settings.model_dump(exclude={"limits"}), limits=limits)
 
 
 def law_maker(settings: ControlSettings) -> MakeLaw:

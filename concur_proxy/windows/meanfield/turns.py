@@ -36,6 +36,9 @@ class Sums:
     """Of turns that did not wait: history found, and history."""
 
 
+_NAMES = tuple(field.name for field in fields(Sums))
+
+
 def continues(record: TurnRecord) -> bool:
     """Tell whether a turn was not its session's first."""
     return record.think_s is not None or bool(record.expected_cached_tokens)
@@ -131,7 +134,7 @@ class Turns:
 
     def dump(self) -> dict[str, object]:
         """Return what it knows, for ``load``."""
-        return {field.name: getattr(self._sums, field.name) for field in fields(Sums)}
+        return {name: getattr(self._sums, name) for name in _NAMES}
 
     def load(self, sums: dict[str, float]) -> None:
         """Take over what ``dump`` gave; the rate is measured anew."""
@@ -139,5 +142,6 @@ class Turns:
 
     def _fade(self) -> None:
         keep = 1.0 - 1.0 / MEMORY_TURNS
-        for field in fields(Sums):
-            setattr(self._sums, field.name, getattr(self._sums, field.name) * keep)
+        sums = self._sums
+        for name in _NAMES:
+            setattr(sums, name, getattr(sums, name) * keep)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from concur_proxy.admin.reports import HistoryReport, Series
 from concur_proxy.errors import BackendNotFoundError
-from concur_proxy.history import INTERVAL_S, History, Moment
+from concur_proxy.history import INTERVAL_S, History, Moment, Ring
 
 AT_ONCE = 360
 """Moments read without a pause: about a millisecond."""
@@ -23,11 +23,15 @@ class Past:
     history: History
     now: float
     epoch_s: float
+    present: frozenset[str] = frozenset()
+    """The backends that there are now; of a new one nothing is remembered yet."""
 
 
 async def report(past: Past, *, backend: str | None, span_s: float, points: int) -> HistoryReport:
     """Return the last ``span_s`` in at most ``points`` moments. ``BackendNotFoundError`` for one that is not known."""
     ring = past.history.ring(backend)
+    if ring is None and backend in past.present:
+        ring = Ring(1)
     if ring is None:
         raise BackendNotFoundError(f"Nothing is known of a backend {backend!r}.", param="backend")
     start, step = past.now - span_s, span_s / points
@@ -42,7 +46,7 @@ async def report(past: Past, *, backend: str | None, span_s: float, points: int)
         interval_s=INTERVAL_S,
         span_s=span_s,
         backend=backend,
-        backends=past.history.backends,
+        backends=sorted({*past.history.backends, *past.present}),
         at=[round(past.epoch_s - (past.now - at), 1) for at, _ in found],
         series=_series([moment for _, moment in found]),
     )

@@ -41,11 +41,11 @@ class Historian:
 
     async def _run(self) -> None:
         while True:
+            await asyncio.sleep(INTERVAL_S)
             try:
                 self.record()
             except Exception:
                 logger.exception("the history misses a moment")
-            await asyncio.sleep(INTERVAL_S)
 
     def record(self) -> None:
         """Keep this moment."""

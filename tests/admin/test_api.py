@@ -89,7 +89,7 @@ class Proxy:
         return Queue(total=2, turns=[turn, turn][:limit])
 
     def past(self) -> Past:
-        return Past(self.remembered, now=100.0, epoch_s=1_000_100.0)
+        return Past(self.remembered, now=100.0, epoch_s=1_000_100.0, present=frozenset({"new"}))
 
     def ending(self) -> bool:
         return self.pictures >= self.lasts
@@ -199,12 +199,13 @@ def test_the_history_has_null_for_unknown_and_for_unlimited(proxy):
     proxy.remembered.record({"a": Moment(active=1, window_sessions=math.inf)}, now=80.0)
     proxy.remembered.record({"a": Moment(active=3, queried_tokens_per_s=4, hit_tokens_per_s=3)}, now=90.0)
     answer = call(proxy, "GET", "/concur/history?span_s=100").json()
-    assert (answer["backend"], answer["backends"], answer["now"]) == (None, ["a"], 1_000_100.0)
+    assert (answer["backend"], answer["backends"], answer["now"]) == (None, ["a", "new"], 1_000_100.0)
     assert answer["at"] == [1_000_080.0, 1_000_090.0]
     assert answer["series"]["active"] == [1.0, 3.0]
     assert answer["series"]["window_sessions"] == [None, None]
     assert answer["series"]["hit_rate"] == [None, 0.75]
     assert call(proxy, "GET", "/concur/history?span_s=15&backend=a").json()["series"]["active"] == [3.0]
+    assert call(proxy, "GET", "/concur/history?backend=new").json()["at"] == []
     assert call(proxy, "GET", "/concur/history?backend=b").json()["error"]["code"] == "backend_not_found"
 
 

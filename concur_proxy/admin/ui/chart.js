@@ -71,7 +71,7 @@ class Chart {
     });
     const full = runs.filter((run) => run.length);
     const path = full.map((run) => (run.length === 1 ? `M${run[0][0]},${run[0][1]}h.1` : `M${run.map(([x, y]) => `${x},${y}`).join("L")}`)).join("");
-    const made = [svg("path", { class: `line ${line.style} ${line.tone}`, d: path, "data-line": line.key })];
+    const made = [svg("path", { class: stroke(line), d: path, "data-line": line.key })];
     if (line.style === "area") {
       const floor = this.y(0);
       const area = full.map((run) => `M${run[0][0]},${floor}L${run.map(([x, y]) => `${x},${y}`).join("L")}L${run.at(-1)[0]},${floor}Z`).join("");
@@ -154,9 +154,11 @@ function label(x, y, anchor, text) {
   return made;
 }
 
+const stroke = (line) => `line ${line.style === "dash" ? "dash" : ""} ${line.tone}`;
+
 function swatch(line) {
   const made = svg("svg", { viewBox: "0 0 20 8", "aria-hidden": "true" });
   if (line.style === "area") made.append(svg("rect", { class: `area ${line.tone}`, width: 20, height: 8, rx: 2 }));
-  made.append(svg("path", { class: `line ${line.style} ${line.tone}`, d: "M1,4H19" }));
+  made.append(svg("path", { class: stroke(line), d: "M1,4H19" }));
   return made;
 }

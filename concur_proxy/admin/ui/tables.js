@@ -54,6 +54,7 @@ function showBackends(backends) {
     const chosen = choice.value;
     choice.replaceChildren(...names.map((name) => el("option", { value: name }, name || "All")));
     choice.value = names.includes(chosen) ? chosen : "";
+    if (choice.value !== chosen) choice.dispatchEvent(new Event("change"));
   }
   $("backend-field").hidden = backends.length < 2;
 }
@@ -62,7 +63,7 @@ function showQueue(queue) {
   say($("queue-count"), queue.total ? String(queue.total) : "");
   $("queue-empty").hidden = queue.total > 0;
   $("queue-scroll").hidden = queue.total === 0;
-  const shown = queue.turns.slice(0, 12);
+  const shown = queue.turns.slice(0, 8);
   keyed($("queue"), shown.map((turn, index) => ({ ...turn, index })), (turn) => `${turn.session}/${turn.index}`, () => row(
     cell("Session", "head id"), cell("Kind", "", el("span", { class: "tag" })), cell("Waits for", "", el("span"), meter("amber")), cell("At most", "num"),
   ), (line, turn) => {
@@ -83,7 +84,7 @@ const COLUMNS = [
   { title: "Turns", sort: "turns", num: true }, { title: "Idle for", sort: "idle", num: true }, { title: "Place kept for", num: true },
   { title: "Backend" }, { title: "" },
 ];
-const PAGE = matchMedia("(max-width: 640px)").matches ? 10 : 20;
+const PAGE = matchMedia("(max-width: 640px)").matches ? 8 : 15;
 const LARGE = 5000; // sessions; tables of so many are asked for less often
 const view = { sort: "recent", reverse: false, offset: 0, asked: 0, total: 0, due: 0 };
 

@@ -136,6 +136,11 @@ def _properties(section: type[Section], names: tuple[str, ...]) -> dict[str, Any
 
 
 def _inline(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """Put a referenced definition in place; references of a part mean nothing in a larger document."""
+    """Put referenced definitions in place; references of a part mean nothing in a larger document."""
     reference = schema.get("$ref", "").rpartition("/")[2]
-    return {**definitions[reference], **{k: v for k, v in schema.items() if k != "$ref"}} if reference else schema
+    whole = {**definitions[reference], **schema} if reference else schema
+    return {
+        name: _inline(value, definitions) if isinstance(value, dict) else value
+        for name, value in whole.items()
+        if name != "$ref"
+    }

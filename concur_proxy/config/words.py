@@ -134,7 +134,9 @@ def _kind(annotation: Any) -> str:
     if get_origin(annotation) is tuple:
         return "list of backends" if get_args(annotation)[0] is BackendSettings else "list of texts"
     if get_origin(annotation) is dict:
-        return f"mapping of names to {'names' if bare(get_args(annotation)[1]) is str else 'numbers'}"
+        value = bare(get_args(annotation)[1])
+        kind = "settings" if issubclass(value, Section) else "names" if value is str else "numbers"
+        return f"mapping of names to {kind}"
     return _WORDS[annotation]
 
 

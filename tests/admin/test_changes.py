@@ -146,3 +146,11 @@ def test_the_schema_names_what_may_change():
     for name, schema in properties.items():
         section = ControlSettings if name in ControlSettings.model_fields else GateSettings
         assert schema["description"] == section.model_fields[name].description
+
+
+def test_limits_of_tenants_may_change_and_their_bounds_are_checked():
+    change = read_change({"limits": {"default": {"turns_per_minute": 60}}}, NOW)
+    assert change.settings.gate.limits["default"].turns_per_minute == 60
+    with pytest.raises(InvalidSettingError, match="turns_per_minute"):
+        read_change({"limits": {"default": {"turns_per_minute": 0}}}, NOW)
+    assert "$ref" not in str(change_schema())

@@ -83,9 +83,12 @@ class World(RuleBasedStateMachine):
         self.holds[rival] -= held
         for batch in held - before:
             self.stores.progress.reclaim(batch, runner)
+            assert 2 not in self.states(batch).values()  # 4
 
-    @rule(target=claims, batch=batches, runner=st.sampled_from(RUNNERS), most=st.integers(1, 4))
-    def claim(self, batch: str, runner: str, most: int) -> tuple[str, list[int]]:
+    @rule(target=claims, batch=batches, runner=st.sampled_from(RUNNERS), most=st.integers(1, 4), held=st.booleans())
+    def claim(self, batch: str, runner: str, most: int, held: bool) -> tuple[str, list[int]]:
+        if held:
+            self.adopt(runner, 0.0)
         before = self.states(batch)
         claimed = self.stores.progress.claim(batch, runner, most)
         if batch not in self.holds[runner]:

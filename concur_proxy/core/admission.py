@@ -49,7 +49,7 @@ def _made_room(session: Session, backend: Backend, charge: int, places: Places, 
 
     True where ``charge`` may fit now.
     """
-    if backend.hot_share > 0.0:
+    if backend.has_lanes:
         if not session.cold:
             if places.step_aside(backend, charge, now=now):
                 return True

@@ -60,6 +60,7 @@ class Backend:
         "hard",
         "hits_expected",
         "hits_seen",
+        "has_lanes",
         "hot_share",
         "id",
         "idle",
@@ -102,6 +103,8 @@ class Backend:
         self.running_tokens = 0
         """Of the turns that run, a shared prefix apart."""
         self.branches = 0
+        self.has_lanes = False
+        """Cold sessions are told from hot ones."""
         self.hot_share = 0.0
         """Part of the window that cold sessions leave to hot ones at least."""
         self._hot = Level(HOT_HORIZON_S)
@@ -208,7 +211,7 @@ class Backend:
 
     def is_second(self, session: Session) -> bool:
         """Tell whether it must leave a part of the window to others."""
-        return session.cold and self.hot_share > 0.0
+        return session.cold and self.has_lanes
 
     @property
     def kept_for_hot(self) -> int:
@@ -222,8 +225,10 @@ class Backend:
         usable = self.window
         if self.unit is Unit.TOKENS and (limit := self.shadow.limit) is not None:
             usable = min(usable, FULL * limit)
-        need = min(self._hot.upper(HOT_DEVIATIONS), MOST_KEPT * usable)
-        kept = max(0.0, max(self.hot_share * usable, need) - self.hot_load)
+        kept = 0.0
+        if self.hot_share > 0.0:
+            need = min(self._hot.upper(HOT_DEVIATIONS), MOST_KEPT * usable)
+            kept = max(0.0, max(self.hot_share * usable, need) - self.hot_load)
         return int(self.window - usable + kept)
 
     @property

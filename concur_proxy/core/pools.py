@@ -92,7 +92,7 @@ class Pools:
         if backend.id in self._backends:
             raise ValueError(f"backend {backend.id} is here already")
         self._backends[backend.id] = backend
-        backend.hot_share = self._hot_share
+        self._set_lanes(backend)
         self._enter(backend)
 
     def remove(self, backend: Backend) -> None:
@@ -116,11 +116,11 @@ class Pools:
                 self._watch(pool, before)
         self.learns = make_order(policy, self._size).learns
         for backend in self._backends.values():
-            backend.hot_share = self._hot_share
+            self._set_lanes(backend)
 
-    @property
-    def _hot_share(self) -> float:
-        return self._policy.hot_share if self._policy.order == "lanes" else 0.0
+    def _set_lanes(self, backend: Backend) -> None:
+        backend.has_lanes = self._policy.order == "lanes"
+        backend.hot_share = self._policy.hot_share if backend.has_lanes else 0.0
 
     def finished(self, turn: Turn, usage: Usage | None) -> None:
         """Let the order learn from a turn that has run."""

@@ -16,8 +16,8 @@ from concur_proxy.sim.plans import Plan
 from concur_proxy.sim.scenario import ClientPart
 from concur_proxy.sim.step import Request
 
-PREFIX_SOURCE = 0
-"""The text that sessions share; each session's own has a number of its own."""
+PREFIX_KEYS = 1_000_003
+"""More than a prefix has tokens: number and length of a prefix make its key."""
 
 
 class Fate(enum.Enum):
@@ -85,7 +85,8 @@ class Agent:
         self._on_end = on_end
         self._number = number
         self._context = Context(stage.block_size)
-        self._context.append(PREFIX_SOURCE, plan.script.prefix_tokens)
+        # Texts that sessions share have numbers from 0 down, each session's own a number of its own.
+        self._context.append(-plan.part.prefix, plan.script.prefix_tokens)
         self._prefix: Mark = self._context.mark()
         self._prompt: Mark = self._prefix
         self._source_at = 0
@@ -141,7 +142,7 @@ class Agent:
             body_bytes=round(self._prompt[0] * self._stage.client.bytes_per_token),
             is_retry=self._tries > 0,
             body_digest=self._number * 100_003 + self._index,
-            prefix_key=prefix or None,
+            prefix_key=prefix + PREFIX_KEYS * self.plan.part.prefix if prefix else None,
             tenant=self.plan.part.tenant,
             urgency=self.plan.part.urgency,
             deadline_s=self.plan.part.deadline_s,

@@ -146,6 +146,8 @@ class AgentsPart(Part):
     """Within which they want each answer."""
     prefix_tokens: int = Field(0, ge=0)
     """System prompt and tools that all of them share; recorded sessions have their own."""
+    prefix: int = Field(0, ge=0, le=100_000)
+    """Which system prompt that is: agents with another number have another one."""
     turns: Quantity = quantity(20)
     first_prompt: Quantity = quantity(2000)
     new_prompt: Quantity = quantity(600)

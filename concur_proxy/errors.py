@@ -227,6 +227,12 @@ class BackendError(ConcurError):
     code = "backend_error"
 
 
+class BackendLostError(BackendError):
+    """The engine died in the middle of an answer."""
+
+    code = "backend_lost"
+
+
 class BackendTimeoutError(BackendError):
     status = 504
     code = "backend_timeout"

@@ -296,6 +296,11 @@ class UpstreamSettings(Section):
     retry_generation: bool = Field(
         True, description="Send generation again that the failed engine may have begun; false: only what it never got."
     )
+    resume_streams: bool = Field(
+        False,
+        description="Let another engine go on with a stream of plain text whose engine has died; its text is tokenised "
+        "anew. Else such a stream ends with the error backend_lost (docs/reliability.md).",
+    )
     request_usage: bool = Field(
         True, description="Ask streaming engines for usage when the client did not, and take the extra event out again."
     )

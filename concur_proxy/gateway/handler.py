@@ -62,6 +62,8 @@ class HandlerSettings:
     retry_budget: float = 0.1
     """Share of the requests that may be sent again."""
     retry_generation: bool = True
+    resume_streams: bool = False
+    """Plain streams whose engine has died go on from another one."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Further names of models, and what is served under them."""
     namespace_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))

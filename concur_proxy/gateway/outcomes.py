@@ -6,7 +6,7 @@ import random
 from typing import Final
 from urllib.parse import quote
 
-from concur_proxy.errors import BackendError, BackendTimeoutError
+from concur_proxy.errors import BackendError, BackendLostError, BackendTimeoutError
 from concur_proxy.gateway.connection import Failure
 from concur_proxy.gateway.headers import ResponseHead
 from concur_proxy.model import Outcome
@@ -17,12 +17,15 @@ SHORTEST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 60.0
 LONGEST_OWN_PAUSE_S: Final = 4.0
 """Where the engine does not say when to come back; it may have room at any moment."""
+ERRORS: Final[dict[Failure, type[BackendError]]] = {
+    Failure.TIMEOUT: BackendTimeoutError,
+    Failure.LOST: BackendLostError,
+}
 FAILURES: Final = {Failure.TIMEOUT: Outcome.TIMED_OUT, Failure.PROTOCOL: Outcome.ENGINE_ERROR}
 
 
 def failure_error(failure: Failure, detail: str, retry_after_s: float) -> BackendError:
-    kind = BackendTimeoutError if failure is Failure.TIMEOUT else BackendError
-    return kind(f"The engine failed: {detail}.", retry_after_s=retry_after_s)
+    return ERRORS.get(failure, BackendError)(f"The engine failed: {detail}.", retry_after_s=retry_after_s)
 
 
 def outcome_of(status: int) -> Outcome:

@@ -215,13 +215,19 @@ class Relay:
             self.open(self.head, whole=True)
             self.pass_on(b"", parked, end=False, trailers=[])
 
+    @property
+    def is_between_events(self) -> bool:
+        """Tell whether an event of our own can follow what the client has."""
+        head = self.head
+        if head is None or self._mode is Mode.PLAIN or not is_event_stream(head):
+            return False
+        return not self._last or self._last.endswith(RAW_EVENT_ENDS if self._mode is Mode.RAW else EVENT_ENDS)
+
     def break_off(self, error: ConcurError, shape: Shape) -> None:
         """The engine failed after the head went out: the client must not take what it has for the whole."""
         head = self.head
         assert head is not None
-        ends = RAW_EVENT_ENDS if self._mode is Mode.RAW else EVENT_ENDS
-        between_events = is_event_stream(head) and (not self._last or self._last.endswith(ends))
-        if self._mode is not Mode.PLAIN and between_events:
+        if self.is_between_events:
             self._client.write(lines.chunk(error_event(error, shape)))
         self._client.cut(hard=self._mode is Mode.PLAIN and not self._told_length(head))
 

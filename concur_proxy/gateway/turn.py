@@ -13,6 +13,7 @@ from concur_proxy.core import identity as sessions
 from concur_proxy.core.lineage import Lineage, Recognised
 from concur_proxy.core.usage import UsageReader
 from concur_proxy.errors import (
+    BackendLostError,
     ConcurError,
     ModelNotFoundError,
     NoBackendError,
@@ -33,6 +34,8 @@ from concur_proxy.gateway.outcomes import FAILURES, OVERLOADED, failure_error, h
 from concur_proxy.gateway.paths import Kind, Route
 from concur_proxy.gateway.relay import Parked, Relay, is_event_stream
 from concur_proxy.gateway.responses import id_in_path
+from concur_proxy.gateway.resume import ContinuationReader, StreamRecord, Tap, may_resume
+from concur_proxy.gateway.rounds import Rounds
 from concur_proxy.gateway.upstream import UpstreamCall
 from concur_proxy.gateway.whole import reader_of
 from concur_proxy.model import Admitted, BackendId, Lease, Outcome, PoolId, Refused, SessionKey, TurnFacts
@@ -75,7 +78,9 @@ class Turn:
         "_lost",
         "_origin",
         "_pool",
+        "_record",
         "_relay",
+        "_rest",
         "_route",
         "_stream",
         "_tenant",
@@ -108,6 +113,10 @@ class Turn:
         """The answer to a streaming turn that was held, where it gets signs of life."""
         self._lost = NOWHERE
         self._failures = 0
+        self._record: StreamRecord | None = None
+        """What a stream has said that may be continued."""
+        self._rest: bytes | None = None
+        """The request for what its engine did not live to say."""
         self._follows = False
         """The answer tells of a response that goes on, or may go on, without its request."""
         self._trace: TurnTrace | None = None
@@ -177,6 +186,8 @@ class Turn:
             assert told.fields is not None
             exchange.body = with_usage_requested(exchange.body, told.fields)
             self._wants_event = True
+        if handler.settings.resume_streams and told.fields is not None and may_resume(self._route.kind, told.fields):
+            self._record = StreamRecord(self._route.kind, wants_usage=told.include_usage)
         told.fields = None  # held turns are many: they keep the bytes only
 
     def _ask_for(self, told: BodyFacts, served: str) -> None:
@@ -273,7 +284,10 @@ class Turn:
 
     def refused(self, refused: Refused) -> None:
         self._ticket = None
-        self._reply(replies.refusal(refused))
+        error: ConcurError = replies.refusal(refused)
+        if self._rest is not None:
+            error = BackendLostError(f"The engine died, and no other could go on. {error.message}")
+        self._reply(error, Outcome.BACKEND_LOST if self._rest is not None else Outcome.CLIENT_ERROR)
 
     # relay
 
@@ -284,7 +298,7 @@ class Turn:
         if pool is None:
             self.on_failure(Failure.CONNECT, "the backend was removed")
             return
-        body = exchange.body
+        body = exchange.body if self._rest is None else self._rest
         self._follows = self._route.kind in STATEFUL and self._concerns_background()
         plain = self._wants_event or self._stream is not None or self._follows
         lines = request_lines(exchange.headers, exchange.lowered, self._origin, identity_only=plain)
@@ -352,7 +366,11 @@ class Turn:
         if self._follows:
             return StateReader(streamed=is_event_stream(head))
         content_type = head.value(b"content-type")
-        reader = reader_of(content_type, strip_usage_event=self._wants_event)
+        if self._rest is not None and self._record is not None:
+            return ContinuationReader(self._record)
+        reader: UsageReader = reader_of(content_type, strip_usage_event=self._wants_event)
+        if self._record is not None and is_event_stream(head):
+            reader = Tap(reader, self._record)
         lineage, found = self._handler.lineage, self._found
         if lineage is None or found is None or not lineage.wants_answer(found.run):
             return reader
@@ -407,7 +425,9 @@ class Turn:
             self._handler.on_lost(backend)
             if self._may_try_again(failure) and self._try_again():
                 return
-        error = failure_error(failure, detail, self._handler.retry_after_s)
+        elif failure is Failure.LOST and self._record is not None and self._resume(self._record, backend):
+            return
+        error = failure_error(Failure.LOST if self._rest else failure, detail, self._handler.retry_after_s)
         outcome = FAILURES.get(failure, Outcome.BACKEND_LOST)
         if relay is None or not relay.started:
             self._reply(error, outcome)
@@ -428,6 +448,24 @@ class Turn:
     def _may_repeat(self) -> bool:
         generation = self._handler.settings.retry_generation
         return retries.may_repeat(self._route.kind, self._exchange.method, generation=generation)
+
+    def _resume(self, record: StreamRecord, backend: BackendId) -> bool:
+        """Have another engine go on with a stream; False where that cannot be."""
+        relay, handler = self._relay, self._handler
+        if not isinstance(relay, Relay) or not relay.is_between_events or not record.is_plain or record.finished:
+            return False
+        if self._failures or handler.shutting_down or not handler.retries.take(handler.begun):
+            return False
+        rest = record.continuation(self._exchange.body)
+        if rest is None:
+            return False
+        self._rest = rest
+        self._lost |= {backend}
+        self._failures = 1
+        handler.on_lost(backend)
+        self._stream = HeldStream(self._exchange, handler.heartbeats or Rounds(0.0), [], self._route.shape)
+        self._stream.opened = True
+        return self._try_again()
 
     def _try_again(self) -> bool:
         """Go to another backend, or where there is none to the same."""

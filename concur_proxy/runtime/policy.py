@@ -55,6 +55,7 @@ def handler_settings(settings: Settings) -> HandlerSettings:
         max_body_bytes=settings.server.max_body_bytes,
         request_usage=settings.upstream.request_usage,
         retry_budget=settings.upstream.retry_budget,
+        resume_streams=settings.upstream.resume_streams,
         retry_generation=settings.upstream.retry_generation,
         retry_after_s=settings.gate.retry_after_s,
         session_headers=settings.sessions.headers,

@@ -320,7 +320,7 @@ def test_an_engine_that_dies_in_the_middle_leaves_the_stream_without_an_end(cut,
         received.set()
         body, whole = await rest(client)
         assert not whole
-        assert (b'"code":"backend_error"' in body) is (cut is None)
+        assert (b'"code":"backend_lost"' in body) is (cut is None)
 
     received = asyncio.Event()
     # a stream that has its own usage event passes piece by piece

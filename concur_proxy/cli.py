@@ -222,16 +222,49 @@ def status(
         str | None,
         typer.Option(envvar="CONCUR_SERVER__ADMIN_TOKEN", help="Admin token, where one is set.", show_default=False),
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on showing it, with the last hour and who waits, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Show what a running proxy does: windows, active and held sessions, signals.
 
-    concur-proxy status --url http://localhost:8080
+    concur-proxy status --url http://localhost:8080 --watch
     """
     from rich.console import Console
 
-    from concur_proxy.admin.view import fetch_status, render
+    from concur_proxy.admin.client import ProxyClient
+    from concur_proxy.admin.view import render
+    from concur_proxy.admin.watch import watch as go_on
 
-    Console().print(render(fetch_status(url, token)))
+    client = ProxyClient(url, token)
+    if watch:
+        go_on(client, Console())
+    else:
+        Console().print(render(client.status()))
+
+
+@app.command()
+def plot(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Picture to write: .png, .svg or .pdf.")],
+    source: Annotated[
+        str,
+        typer.Option("--from", metavar="URL|FILE", help="A running proxy, or what its /concur/history answered."),
+    ] = "http://127.0.0.1:8080",
+    backend: Annotated[str | None, typer.Option(help="One backend. Default: all together.")] = None,
+    span: Annotated[str, typer.Option(help="How far back: 30m, 6h or 24h at most.")] = "24h",
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="CONCUR_SERVER__ADMIN_TOKEN", help="Admin token, where one is set.", show_default=False),
+    ] = None,
+) -> None:
+    """Draw a running proxy's history: window, active sessions, usage, hit rate, tokens. Needs the extra plot.
+
+    concur-proxy plot day.png --from http://localhost:8080
+    """
+    from concur_proxy.admin.plot import check_picture, draw, read_history, read_span
+
+    check_picture(file)
+    draw(file, read_history(source, token=token, backend=backend, span_s=read_span(span)))
 
 
 @app.command()

@@ -79,7 +79,7 @@ IMPURE_MODULES = {
 
 HOMES = {
     "jwt": ("auth/tokens.py",),
-    "httpx": ("auth/jwks.py", "control/scraper.py", "admin/view.py", "cli.py", "bench/"),
+    "httpx": ("auth/jwks.py", "control/scraper.py", "admin/client.py", "doctor/", "cli.py", "bench/"),
     "kubernetes": ("fleet/sources/endpoints.py",),
     "prometheus_client": ("observe/metrics.py",),
     "sqlalchemy": ("batch/server_database.py",),

@@ -7,12 +7,10 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-import pytest
 from rich.console import Console
 
 from concur_proxy.admin.reports import BackendReport, SessionState, SignalsReport, StatusReport
-from concur_proxy.admin.view import fetch_status, render
-from concur_proxy.errors import ConcurError
+from concur_proxy.admin.view import render
 
 STATUS = StatusReport(
     version="1.2",
@@ -80,28 +78,6 @@ def serving(status: int, body: str):
         finally:
             server.shutdown()
             thread.join()
-
-
-def test_a_status_comes_as_it_was_sent():
-    with serving(200, STATUS.model_dump_json()) as (url, seen):
-        assert fetch_status(f"{url}/", "secret") == STATUS
-        assert fetch_status(url.removeprefix("http://"), None) == STATUS
-    assert seen == [("/concur/status", "Bearer secret"), ("/concur/status", None)]
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "said"),
-    [
-        (401, '{"error": {"message": "needs the token"}}', "answered 401: needs the token"),
-        (404, "not found", "answered 404: this is not a concur-proxy"),
-        (500, "[]", "answered 500: Internal Server Error"),
-        (200, "<html>", "is not a concur-proxy of this version"),
-        (200, "{}", "is not a concur-proxy of this version"),
-    ],
-)
-def test_anything_else_is_said_in_plain_words(status, body, said):
-    with serving(status, body) as (url, _), pytest.raises(ConcurError, match=said):
-        fetch_status(url, None)
 
 
 def test_a_window_of_tokens_is_set_against_tokens():

@@ -1,0 +1,70 @@
+"""Asks a running proxy's management API, for the command line. What goes wrong is a ``ConcurError`` in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from concur_proxy.admin.reports import HistoryReport, Queue, SessionList, StatusReport
+from concur_proxy.errors import ConcurError
+
+TIMEOUT_S = 10.0
+
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
+Parameters = Mapping[str, str | float | int]
+
+
+class AnsweredError(ConcurError):
+    """It answered, but with an error; ``answer_status`` is the HTTP status."""
+
+    def __init__(self, message: str, answer_status: int) -> None:
+        super().__init__(message)
+        self.answer_status = answer_status
+
+
+class ProxyClient:
+    """``url`` may be a bare host and port; ``token``: the admin token, where one is set."""
+
+    def __init__(self, url: str, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.url = (url if "://" in url else f"http://{url}").rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._timeout_s = timeout_s
+
+    def status(self) -> StatusReport:
+        return self._ask("status", StatusReport)
+
+    def queue(self, *, limit: int) -> Queue:
+        return self._ask("queue", Queue, {"limit": limit})
+
+    def sessions(self, *, limit: int) -> SessionList:
+        return self._ask("sessions", SessionList, {"limit": limit})
+
+    def history(self, *, backend: str | None, span_s: float, points: int) -> HistoryReport:
+        named = {} if backend is None else {"backend": backend}
+        return self._ask("history", HistoryReport, {"span_s": span_s, "points": points, **named})
+
+    def _ask(self, path: str, kind: type[AnswerT], parameters: Parameters | None = None) -> AnswerT:
+        try:
+            answer = httpx.get(
+                f"{self.url}/concur/{path}", params=parameters, headers=self._headers, timeout=self._timeout_s
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ConcurError(
+                f"no answer from {self.url}: {str(error).rstrip('.')}. Is the proxy running? Name its address."
+            ) from None
+        if answer.status_code != httpx.codes.OK:
+            raise AnsweredError(f"{self.url} answered {answer.status_code}: {_reason(answer)}", answer.status_code)
+        try:
+            return kind.model_validate_json(answer.content)
+        except ValidationError:
+            raise ConcurError(f"{self.url} is not a concur-proxy of this version") from None
+
+
+def _reason(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return "this is not a concur-proxy" if answer.status_code == httpx.codes.NOT_FOUND else answer.reason_phrase

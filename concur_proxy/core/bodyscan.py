@@ -29,7 +29,8 @@ BEGINNING: Final = 16 << 10
 # All of them are looked for by ``find``: ``in`` tries to read a number first, which takes three times as long.
 _KEY: Final = b'"usage"'
 _REASON_KEY: Final = b'_reason"'
-_NULL: Final = b":null"
+_NO_REASON: Final = b'_reason":null'
+"""In all chunks but the last."""
 _VALUE: Final = re.compile(rb"\s{0,16}:\s{0,16}")
 _REASON: Final = re.compile(rb'_reason"\s*:\s*"([^"\\]{0,48})"')
 _CALLED: Final = re.compile(rb'"tool_calls"\s*:\s*\[\s*\{|"type"\s*:\s*"function_call"')
@@ -126,7 +127,7 @@ class BodyScanner:
             data = self._carry + data
         # Within an event there is no end of a line, so what ends with one ends no key or value in the middle.
         self._carry = b"" if self._streamed and data.endswith(b"\n") else data[-OVERLAP:]
-        if _has_reason(data):
+        if data.count(_REASON_KEY) > data.count(_NO_REASON):
             self._find_reason(data)
         if not self._called and data.find(b"_call") >= 0:
             self._called = _CALLED.search(data) is not None
@@ -184,14 +185,3 @@ class BodyScanner:
         if any(count_of(value.get(name)) is not None for name in PROMPT + COMPLETION):
             known = {name: part for name, part in value.items() if part is not None}
             self._told = {**self._told, **known} if self._streamed else known
-
-
-def _has_reason(data: bytes) -> bool:
-    """Tell whether a reason is given that is not null, which all chunks but the last have."""
-    at = data.find(_REASON_KEY)
-    while at >= 0:
-        at += len(_REASON_KEY)
-        if not data.startswith(_NULL, at):
-            return True
-        at = data.find(_REASON_KEY, at)
-    return False

@@ -72,7 +72,7 @@ class UsageEventCutter:
 
 def _last_end(data: bytes) -> int:
     """Return where the last whole event ends; 0 where there is none."""
-    if data.endswith((b"\n\n", b"\n\r\n")):
+    if data[-2:] == b"\n\n" or data[-3:] == b"\n\r\n":
         return len(data)
     short, long = data.rfind(b"\n\n"), data.rfind(b"\n\r\n")
     return max(0, short + 2 if short >= 0 else 0, long + 3 if long >= 0 else 0)

@@ -15,7 +15,7 @@ from concur_proxy.errors import StoreUnavailableError
 
 BEAT_S = 5.0
 """Between two renewals: after so long is noticed what other proxies did to a batch, and a job that failed goes on."""
-LEASE_S = 30.0
+LEASE_S = 15.0
 """After which the batches of a proxy that is gone are taken by others."""
 SWEEP_EVERY_S = 600.0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import pwd
 import shutil
@@ -81,22 +80,16 @@ def postgres_server() -> Iterator[str]:
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="concur-postgres-") as folder:
         data = Path(folder, "data")
-        user = _unprivileged(folder)
+        dropped = _unprivileged(folder)
         options = ["-A", "trust", "-U", "concur", "--no-sync", "--locale=C.UTF-8", "-E", "UTF8"]
-        made = subprocess.run(
-            [programs / "initdb", "-D", data, *options],
-            user=user,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=folder,
-        )
+        initdb = [*dropped, str(programs / "initdb"), "-D", str(data), *options]
+        made = subprocess.run(initdb, capture_output=True, text=True, check=False, cwd=folder)
         assert made.returncode == 0, made.stderr
         settings = ["-c", f"port={port}", "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-k", folder]
-        command = warden.command([str(programs / "postgres"), "-D", str(data), *settings], grace_s=5)
+        command = warden.command([*dropped, str(programs / "postgres"), "-D", str(data), *settings], grace_s=5)
         with (
             Path(folder, "log").open("wb") as log,
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, user=user, cwd=folder) as server,
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=folder) as server,
         ):
             assert server.stdin is not None
             try:
@@ -106,12 +99,13 @@ def postgres_server() -> Iterator[str]:
                 server.stdin.close()
 
 
-def _unprivileged(folder: str) -> str:
-    """PostgreSQL does not run as root."""
+def _unprivileged(folder: str) -> list[str]:
+    """What to put before a command of PostgreSQL, which does not run as root."""
     if os.getuid() != 0:
-        return getpass.getuser()
-    shutil.chown(folder, "nobody")
-    return pwd.getpwnam("nobody").pw_name
+        return []
+    nobody = pwd.getpwnam("nobody")
+    os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+    return ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"]
 
 
 def _await(programs: Path, port: int, server: subprocess.Popen[bytes], log: Path) -> None:

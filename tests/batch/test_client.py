@@ -73,8 +73,8 @@ def submit(client: OpenAI, lines: list[dict[str, Any]], **more: Any) -> Batch:
     return client.batches.create(input_file_id=upload(client, lines), **terms)
 
 
-def wait(client: OpenAI, batch: str, *states: str) -> Batch:
-    deadline = time.monotonic() + PATIENCE_S
+def wait(client: OpenAI, batch: str, *states: str, patience_s: float = PATIENCE_S) -> Batch:
+    deadline = time.monotonic() + patience_s
     while (now := client.batches.retrieve(batch)).status not in (states or ENDED):
         assert time.monotonic() < deadline, now
         time.sleep(POLL_S)

@@ -24,7 +24,7 @@ FALL = 3
 STREAK = 5
 REST_S = 5.0
 LONGEST_REST_S = 60.0
-ALIVE_S = 10.0
+ALIVE_S = 7.0
 """So long an answered turn vouches for the engine."""
 
 _FAILED = frozenset({Outcome.ENGINE_ERROR, Outcome.BACKEND_LOST, Outcome.TIMED_OUT})

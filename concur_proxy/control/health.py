@@ -21,6 +21,9 @@ PROBE_S = 2.0
 SUSPECT_S = 0.5
 """Time between two probes, and while something looks wrong."""
 
+TIMEOUT_S = 2.0
+"""For one answer: an engine that has fallen silent is known within ten seconds, three probes in a row."""
+
 MODELS_S = 15.0
 """Adapters are loaded while an engine runs."""
 
@@ -72,7 +75,7 @@ class Health:
         on_event: Callable[[BackendId, BackendEvent], None],
         on_models: Callable[[BackendId, Models], None],
         clock: Clock,
-        timeout_s: float = 5.0,
+        timeout_s: float = TIMEOUT_S,
         prepare: Prepare | None = None,
     ) -> None:
         self._fetch = fetch

@@ -121,6 +121,10 @@ def _chat_prompt(body: dict[str, Any]) -> str:
     if not isinstance(messages, list) or not messages:
         raise ApiError(400, "`messages` must be a list of at least one message", "messages")
     tools = body.get("tools") or ()
+    last = messages[-1]
+    if body.get("continue_final_message") is True and isinstance(last, dict) and isinstance(last.get("content"), str):
+        before, text = messages[:-1], last["content"]
+        return _understood(lambda: tokens.chat(before, tools) + text, "messages")
     return _understood(lambda: tokens.chat(messages, tools), "messages")
 
 

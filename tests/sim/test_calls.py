@@ -115,3 +115,13 @@ def test_embeddings_and_tokens_are_asked_for_in_several_ways():
     assert texts({"input": ["a", "b"]}) == ("a", "b")
     assert texts({"prompt": "a"}) == ("a",)
     assert texts({"messages": [{"role": "user", "content": "hi"}]})[0].startswith("<|user|>")
+
+
+def test_an_answer_may_go_on_from_its_own_beginning():
+    messages = [{"role": "user", "content": "hi"}]
+    begun = [*messages, {"role": "assistant", "content": " bab bad"}]
+    (prompt,) = chat(messages=messages).prompts
+    assert chat(messages=begun, continue_final_message=True, add_generation_prompt=False).prompts == (
+        prompt + " bab bad",
+    )
+    assert chat(messages=begun).prompts != (prompt + " bab bad",)

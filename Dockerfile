@@ -1,0 +1,51 @@
+# The proxy in an image: nothing in it but Python, the package and what it needs; nothing that compiles.
+#
+#     docker build -t concur-proxy .
+#     docker run --rm -p 8080:8080 concur-proxy serve --backend http://engine:8000
+#
+# BASE: any image with Python 3.11 or newer that has Debian's or Ubuntu's packages. Pin it by digest where builds must be
+# the same for ever: --build-arg BASE=docker.io/library/python:3.13.9-slim-bookworm@sha256:...
+ARG BASE=docker.io/library/python:3.13.9-slim-bookworm
+
+FROM ${BASE} AS build
+# Extras of the package. Traces make the image larger by 30 MB: --build-arg EXTRAS=redis,jwt,otel
+ARG EXTRAS=redis,jwt
+# The data path is compiled; `no` leaves it as it is, where building has to be fast and serving has not.
+ARG COMPILE=require
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+RUN apt-get update -qq \
+    && apt-get install -qq -y --no-install-recommends gcc libc6-dev >/dev/null \
+    && if [ ! -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ]; then \
+         apt-get install -qq -y --no-install-recommends python3-dev >/dev/null; fi
+WORKDIR /source
+COPY pyproject.toml README.md LICENSE ./
+COPY deploy/build_hook.py deploy/
+COPY concur_proxy concur_proxy
+RUN python3 -m venv /opt/build \
+    && CONCUR_PROXY_COMPILE=${COMPILE} /opt/build/bin/pip wheel -q --no-deps -w /wheels . \
+    && python3 -m venv --without-pip /opt/concur-proxy \
+    && /opt/build/bin/pip --python /opt/concur-proxy/bin/python3 install -q "$(ls /wheels/*.whl)[${EXTRAS}]" \
+    && find /opt/concur-proxy -name '*.so' -exec strip --strip-unneeded {} + \
+    && find /opt/concur-proxy -path '*/pygments/*/__pycache__' -prune -exec rm -r {} +
+
+FROM ${BASE}
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="concur-proxy" \
+      org.opencontainers.image.description="Admission control for fleets of LLM agents in front of vLLM and SGLang" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /opt/concur-proxy /opt/concur-proxy
+# In a container loopback is nobody's address. Management stays closed to other machines until it has a token.
+ENV PATH="/opt/concur-proxy/bin:${PATH}" \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    CONCUR_SERVER__HOST=0.0.0.0
+USER 65532:65532
+WORKDIR /tmp
+EXPOSE 8080
+# Kubernetes does not look at this; the chart has probes of its own.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["python3", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ.get('CONCUR_SERVER__PORT', '8080') + '/livez', timeout=2)"]
+ENTRYPOINT ["concur-proxy"]
+CMD ["serve"]

@@ -244,6 +244,41 @@ def status(
 
 
 @app.command()
+def doctor(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A proxy, or an engine.", show_default=False)],
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="CONCUR_SERVER__ADMIN_TOKEN", help="Admin token, where one is set.", show_default=False),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="OPENAI_API_KEY", help="What the engines ask for, if anything.", show_default=False),
+    ] = None,
+    requests: Annotated[
+        bool, typer.Option("--requests/--no-requests", help="Send each engine two tiny requests, to see what it tells.")
+    ] = True,
+) -> None:
+    """Say what is wrong or missing between proxy and engines, with the flag to set. Takes some seconds.
+
+    Exit status 0: nothing, or notes only; 1: something is; 2: nobody answers.
+
+    concur-proxy doctor http://localhost:8080
+    """
+    from rich.console import Console
+
+    from concur_proxy.doctor import examine
+    from concur_proxy.doctor.examination import Permissions
+    from concur_proxy.doctor.report import render
+
+    try:
+        examination = examine(url, Permissions(token=token, api_key=api_key, sends=requests))
+    except ConcurError as error:
+        _fail(error.message, status=USAGE)
+    Console().print(render(examination))
+    raise typer.Exit(0 if examination.healthy else 1)
+
+
+@app.command()
 def plot(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Picture to write: .png, .svg or .pdf.")],
     source: Annotated[
@@ -360,8 +395,26 @@ def bench(
     api_key: Annotated[
         str | None, typer.Option(envvar="OPENAI_API_KEY", help="Bearer token to send.", show_default=False)
     ] = None,
+    arrivals: Annotated[
+        float | None,
+        typer.Option(min=0.001, metavar="RATE", help="Agents that start per second, at random. Default: all at once."),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0.1, metavar="SECONDS", help="Impatient clients: give a try up after this. Default: never."),
+    ] = None,
+    tries: Annotated[
+        int, typer.Option(min=1, help="How often a turn is sent before its agent gives up; the OpenAI SDKs do 3.")
+    ] = 100,
+    objective: Annotated[
+        float | None,
+        typer.Option(min=0.001, metavar="SECONDS", help="Count turns whose first token, or answer, comes within this."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of agents and texts.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures here.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the runs here (.png, .svg, .pdf). Needs the extra plot.")
+    ] = None,
 ) -> None:
     """Play the same agents at several OpenAI-compatible URLs and compare, such as with and without the proxy.
 
@@ -383,9 +436,18 @@ def bench(
     options = CompareOptions(
         targets=tuple(Target.parse(target, engine_url=engine) for target in targets),
         rounds=rounds,
-        play=PlayOptions(model=model, stream=stream, api_key=api_key, seed=seed),
+        play=PlayOptions(
+            model=model,
+            stream=stream,
+            api_key=api_key,
+            seed=seed,
+            arrivals_per_s=arrivals,
+            timeout_s=timeout,
+            max_tries=tries,
+            objective_s=objective,
+        ),
     )
-    comparison = run_compare(workload.scripts(), options, Console(), json_file=json_file)
+    comparison = run_compare(workload.scripts(), options, Console(), json_file=json_file, plot=plot)
     raise typer.Exit(1 if any(report.errors for runs in comparison.reports.values() for report in runs) else 0)
 
 

@@ -14,9 +14,10 @@ from rich.console import Console
 from concur_proxy.bench.engine_stats import EngineStats
 from concur_proxy.bench.pairs import Ratio, ratio
 from concur_proxy.bench.player import PlayOptions, play
+from concur_proxy.bench.plots import History, check_plot, draw
 from concur_proxy.bench.proxy_process import QUIET, ProxyProcess
 from concur_proxy.bench.report import Progress, Report
-from concur_proxy.bench.tables import comparison_table, progress_text
+from concur_proxy.bench.tables import agents_table, comparison_table, progress_text
 from concur_proxy.errors import ConfigError
 from concur_proxy.sim.workload import SessionScript
 
@@ -68,8 +69,8 @@ class Comparison:
 
     @property
     def ratios(self) -> dict[str, Ratio | None]:
-        """Output tokens per second of the others, compared with the baseline's."""
-        rates = {label: [run.output_tokens_per_s for run in runs] for label, runs in self.reports.items()}
+        """Useful tokens per second of the others, compared with the baseline's."""
+        rates = {label: [run.useful_tokens_per_s for run in runs] for label, runs in self.reports.items()}
         return {label: ratio(rates[label], rates[self.baseline]) for label in rates if label != self.baseline}
 
     def as_json(self) -> dict[str, object]:
@@ -127,16 +128,28 @@ def _own_proxy(target: Target) -> ProxyProcess:
 
 
 def run_compare(
-    scripts: Sequence[SessionScript], options: CompareOptions, console: Console, *, json_file: Path | None = None
+    scripts: Sequence[SessionScript],
+    options: CompareOptions,
+    console: Console,
+    *,
+    json_file: Path | None = None,
+    plot: Path | None = None,
 ) -> Comparison:
-    """Play, with a line of progress, and print the table; ``json_file`` gets every figure."""
+    """Play, with a line of progress, and print the tables; ``json_file`` gets every figure, ``plot`` a picture."""
+    if plot is not None:
+        check_plot(plot)
+    history = History()
     with console.status("starting") as status:
 
         def show(target: Target, index: int, progress: Progress) -> None:
+            history.add(target.label, index, progress)
             status.update(f"round {index + 1} of {options.rounds}, {target.label}: {progress_text(progress)}")
 
         comparison = asyncio.run(compare(scripts, options, on_progress=show))
     console.print(comparison_table(comparison.reports, comparison.ratios))
+    console.print(agents_table(comparison.reports))
+    if plot is not None:
+        draw(plot, history, comparison.reports)
     if json_file is not None:
         json_file.write_text(json.dumps(comparison.as_json(), indent=1) + "\n")
     return comparison

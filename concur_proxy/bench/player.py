@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
+from random import Random
 
 import orjson
 
@@ -37,6 +39,12 @@ class PlayOptions:
     """Names each agent's session; None: the server has to recognise it by other means."""
     ignore_eos: bool = True
     """Have answers exactly as long as the script says, as vLLM and SGLang can."""
+    arrivals_per_s: float | None = None
+    """Agents start one after another, at random (Poisson); None: all at once, as ``concurrency`` lets them."""
+    timeout_s: float | None = None
+    """The client gives a try up after this; None: it is patient."""
+    objective_s: float | None = None
+    """Time to the first token, or to an answer that is not streamed, within which a turn counts as good."""
     max_tries: int = 100
     """How often a turn is sent before it counts as an error, while the answer is 429 or 503 or no connection."""
     api_key: str | None = None
@@ -78,7 +86,8 @@ class _Run:
         self._options = options
         self._model = model
         self._name = secrets.token_hex(4)
-        self._tally = Tally(len(scripts), sum(len(script.turns) for script in scripts))
+        turns = sum(len(script.turns) for script in scripts)
+        self._tally = Tally(len(scripts), turns, objective_s=options.objective_s)
         self._places = asyncio.Semaphore(options.concurrency or max(1, len(scripts)))
 
     async def play(self, on_progress: Callable[[Progress], None] | None) -> Report:
@@ -87,8 +96,8 @@ class _Run:
         ticker = asyncio.create_task(self._tell(on_progress, start)) if on_progress else None
         try:
             async with asyncio.TaskGroup() as group:
-                for script in self._scripts:
-                    group.create_task(self._session(script))
+                for script, delay in zip(self._scripts, self._delays(), strict=True):
+                    group.create_task(self._session(script, delay))
         finally:
             if ticker is not None:
                 ticker.cancel()
@@ -97,13 +106,21 @@ class _Run:
             on_progress(self._tally.progress(report.wall_s))
         return report
 
+    def _delays(self) -> list[float]:
+        """Return when each agent comes, in seconds from now."""
+        rate, random = self._options.arrivals_per_s, Random(self._options.seed)
+        if rate is None:
+            return [0.0] * len(self._scripts)
+        return list(accumulate(random.expovariate(rate) for _ in self._scripts))
+
     async def _tell(self, on_progress: Callable[[Progress], None], start: float) -> None:
         clock = asyncio.get_running_loop().time
         while True:
             on_progress(self._tally.progress(clock() - start))
             await asyncio.sleep(PROGRESS_INTERVAL_S)
 
-    async def _session(self, script: SessionScript) -> None:
+    async def _session(self, script: SessionScript, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
         async with self._places:
             await self._think(script.turns[0])
             clock = asyncio.get_running_loop().time
@@ -120,7 +137,8 @@ class _Run:
                 completed = await agent.turn(turn, conversation)
                 if not completed:
                     break
-            self._tally.session_ended(script.id, clock() - start, completed=completed)
+            rate = agent.turns / agent.waited_s if agent.waited_s else 0.0
+            self._tally.session_ended(script.id, clock() - start, completed=completed, turns_per_s=rate)
 
     async def _think(self, turn: TurnScript) -> None:
         self._tally.thinks()
@@ -160,6 +178,10 @@ class _Agent:
         self._request = request
         self._known = 0
         """Tokens of the conversation that the engine has seen and that the next prompt repeats."""
+        self.turns = 0
+        """That were answered."""
+        self.waited_s = 0.0
+        """For answers, those that never came included."""
 
     async def turn(self, turn: TurnScript, conversation: Conversation) -> bool:
         """Ask until there is an answer. False where there is none."""
@@ -168,12 +190,14 @@ class _Agent:
         start = clock()
         watch = _Watch(clock, stream=self._options.stream)
         reply = await self._ask(body, watch)
+        self.waited_s += clock() - start
         if reply is None:
             return False
         text = answer_text(reply.body, stream=self._options.stream)
         if text is None:
             self._tally.failed("an answer without text")
             return False
+        self.turns += 1
         usage = watch.reader.usage
         ttft = None if watch.first_token_at is None else watch.first_token_at - start
         known = 0 if turn.rewrites else self._known
@@ -193,9 +217,10 @@ class _Agent:
             self._tally.sent()
             watch.begin()
             try:
-                reply = await self._client.request(
-                    "POST", PATH, body=body, headers=self._request.headers, on_data=watch.saw
-                )
+                async with asyncio.timeout(self._options.timeout_s):
+                    reply = await self._client.request(
+                        "POST", PATH, body=body, headers=self._request.headers, on_data=watch.saw
+                    )
             except (OSError, TimeoutError) as error:
                 problem, pause = _problem(error), _pause(None, count)
                 if isinstance(error, ConnectionLostError) and not error.early:
@@ -259,7 +284,7 @@ def _pause(reply: Reply | None, tries: int) -> float:
 
 
 def _problem(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    return "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
 
 
 def _message(reply: Reply) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from concur_proxy.bench.engine_stats import EngineDelta
+from concur_proxy.bench.figures import Spread, jain, quantile, spread
 from concur_proxy.model import Usage
 
 ROUNDING_TOKENS = 32
@@ -67,10 +67,22 @@ class Report:
     preemptions: float | None
     """Requests that the engine threw out of a batch; None where it was not asked."""
     ttft_p50_s: float | None
-    """Time to the first token; None without streaming."""
+    """Time to the first token, with all waiting before it; None without streaming."""
     ttft_p95_s: float | None
     turn_p50_s: float | None
     turn_p95_s: float | None
+    longest_wait_s: float | None = None
+    """The longest time to a first token, or to an answer where none is streamed."""
+    useful_tokens_per_s: float = 0.0
+    """New prompt tokens and generated ones: what an engine that never evicts would have had to compute."""
+    turns_per_s: float = 0.0
+    goodput_per_s: float | None = None
+    """Turns per second within the objective; None without one."""
+    jobs: Spread | None = None
+    """How long sessions took, those that ended in an error apart."""
+    failed_sessions: int = 0
+    fairness: float | None = None
+    """Jain's index of the turns that sessions got per second of waiting for answers, 0 to 1."""
     session_s: Mapping[str, float] = field(default_factory=dict)
     """How long each session took from its first turn on, those that ended in an error apart."""
     problems: Mapping[str, int] = field(default_factory=dict)
@@ -95,8 +107,13 @@ class Report:
 class Tally:
     """Counts what happens to the turns of one run."""
 
-    def __init__(self, sessions: int, turns: int) -> None:
+    def __init__(self, sessions: int, turns: int, *, objective_s: float | None = None) -> None:
+        """``objective_s``: the time to a first token, or to an answer, within which a turn counts as good."""
         self._progress = Progress(sessions=sessions, turns=turns)
+        self._objective_s = objective_s
+        self._good = 0
+        self._waits: list[float] = []
+        self._rates: list[float] = []
         self._ttft: list[float] = []
         self._durations: list[float] = []
         self._session_s: dict[str, float] = {}
@@ -126,6 +143,8 @@ class Tally:
         self._durations.append(duration_s)
         if ttft_s is not None:
             self._ttft.append(ttft_s)
+        self._waits.append(duration_s if ttft_s is None else ttft_s)
+        self._good += self._objective_s is not None and self._waits[-1] <= self._objective_s
         if usage is None:
             self._change(turns_done=1)
             return
@@ -145,8 +164,10 @@ class Tally:
                 recomputed_tokens=(before.recomputed_tokens or 0) + (short if short > ROUNDING_TOKENS else 0),
             )
 
-    def session_ended(self, session: str, duration_s: float, *, completed: bool) -> None:
+    def session_ended(self, session: str, duration_s: float, *, completed: bool, turns_per_s: float = 0.0) -> None:
+        """Count a session. ``turns_per_s``: the turns it got, by the time that it waited for answers."""
         self._change(sessions_done=1)
+        self._rates.append(turns_per_s)
         if completed:
             self._session_s[session] = duration_s
 
@@ -172,6 +193,13 @@ class Tally:
             ttft_p95_s=quantile(self._ttft, 0.95),
             turn_p50_s=quantile(self._durations, 0.5),
             turn_p95_s=quantile(self._durations, 0.95),
+            longest_wait_s=max(self._waits, default=None),
+            useful_tokens_per_s=(end.new_tokens + end.output_tokens) / wall_s if wall_s > 0 else 0.0,
+            turns_per_s=end.turns_done / wall_s if wall_s > 0 else 0.0,
+            goodput_per_s=self._good / wall_s if self._objective_s is not None and wall_s > 0 else None,
+            jobs=spread(list(self._session_s.values())),
+            failed_sessions=end.sessions_done - len(self._session_s),
+            fairness=jain(self._rates),
             session_s=dict(self._session_s),
             problems=dict(self._problems),
         )
@@ -183,11 +211,3 @@ class Tally:
 
 def hit_rate(cached: float | None, prompt: float) -> float | None:
     return None if cached is None or prompt <= 0 else cached / prompt
-
-
-def quantile(values: Sequence[float], share: float) -> float | None:
-    """Return the smallest value that at least ``share`` of them do not exceed; None of none."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]

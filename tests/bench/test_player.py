@@ -6,7 +6,7 @@ import pytest
 from concur_proxy.bench import player
 from concur_proxy.bench.client import Reply
 from concur_proxy.bench.conversation import History
-from concur_proxy.bench.player import PlayOptions, answer_text, play
+from concur_proxy.bench.player import PlayOptions, _Run, answer_text, play
 from concur_proxy.bench.workloads import SyntheticAgents
 from concur_proxy.errors import BackendError
 from concur_proxy.sim.server import EngineOptions, EngineServer
@@ -205,3 +205,17 @@ def test_agents_whose_contexts_fit_find_all_of_them_again(engine, stream):
     assert report.recomputed_tokens == 0
     assert report.hit_rate > 0.6
     assert (report.ttft_p50_s is not None) is stream
+
+
+def test_an_impatient_client_gives_up_and_its_session_fails():
+    report, turns = played(lambda _: [], options=PlayOptions(timeout_s=0.05, max_tries=3))
+    assert len(turns) == 3
+    assert (report.turns, report.errors, report.retries, report.failed_sessions) == (0, 1, 2, 1)
+    assert report.problems == {"no answer in time": 1}
+
+
+def test_agents_may_come_one_after_another():
+    delays = _Run(None, ONE * 200, PlayOptions(arrivals_per_s=4.0, seed=3), "m")._delays()
+    assert delays == sorted(delays)
+    assert delays[-1] / len(delays) == pytest.approx(0.25, rel=0.2)
+    assert _Run(None, ONE, PlayOptions(), "m")._delays() == [0.0]

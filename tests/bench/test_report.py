@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from concur_proxy.bench.engine_stats import EngineDelta
-from concur_proxy.bench.report import ROUNDING_TOKENS, Tally, quantile
+from concur_proxy.bench.figures import jain, quantile, spread
+from concur_proxy.bench.report import ROUNDING_TOKENS, Tally
 from concur_proxy.model import Usage
 
 
@@ -96,3 +97,32 @@ def test_a_quantile_is_the_smallest_value_that_covers_its_share(values, share):
 
 def test_quantiles_of_nothing():
     assert quantile([], 0.5) is None
+
+
+def test_what_agents_had_of_it():
+    tally = Tally(sessions=3, turns=6, objective_s=1.0)
+    answered(tally, Usage(1000, 50, 0), duration_s=5.0, ttft_s=0.5)
+    answered(tally, Usage(1500, 50, 1050), reusable=1050, duration_s=2.0, ttft_s=1.5)
+    answered(tally, Usage(1000, 50, 0), duration_s=7.0)
+    tally.session_ended("a", 9.0, completed=True, turns_per_s=0.2)
+    tally.session_ended("b", 3.0, completed=True, turns_per_s=0.2)
+    tally.session_ended("c", 1.0, completed=False, turns_per_s=0.0)
+    report = tally.report(10.0)
+    assert report.useful_tokens_per_s == (1000 + 450 + 1000 + 150) / 10
+    assert (report.turns_per_s, report.goodput_per_s, report.longest_wait_s) == (0.3, 0.1, 7.0)
+    assert report.jobs == spread([3.0, 9.0])
+    assert (report.jobs.mean_s, report.jobs.p50_s, report.jobs.p99_s, report.jobs.longest_s) == (6.0, 3.0, 9.0, 9.0)
+    assert report.failed_sessions == 1
+    assert report.fairness == pytest.approx(2 / 3)
+    assert Tally(1, 1).report(1.0).goodput_per_s is None
+
+
+@given(st.lists(st.floats(0.001, 1000), min_size=1, max_size=20))
+def test_jains_index_is_one_where_all_are_alike_and_falls_with_the_number_of_those_who_starve(values):
+    assert 1 / len(values) - 1e-9 <= jain(values) <= 1 + 1e-9
+    assert jain([values[0]] * len(values)) == pytest.approx(1.0)
+    assert jain([*values, *([0.0] * len(values))]) == pytest.approx(jain(values) / 2)
+
+
+def test_of_nothing_there_are_no_statistics():
+    assert (spread([]), jain([]), jain([0.0])) == (None, None, None)

@@ -32,6 +32,7 @@ LAYERS = {
     "bench": 3,
     "simulate": 3,
     "state": 3,
+    "doctor": 4,
     "runtime": 4,
     "cli": 5,
     "__main__": 6,

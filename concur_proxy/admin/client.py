@@ -18,11 +18,12 @@ Parameters = Mapping[str, str | float | int]
 
 
 class AnsweredError(ConcurError):
-    """It answered, but with an error; ``answer_status`` is the HTTP status."""
+    """It answered, but with an error: the HTTP status, and the code in the answer where there is one."""
 
-    def __init__(self, message: str, answer_status: int) -> None:
+    def __init__(self, message: str, answer_status: int, answer_code: str | None) -> None:
         super().__init__(message)
         self.answer_status = answer_status
+        self.answer_code = answer_code
 
 
 class ProxyClient:
@@ -56,15 +57,21 @@ class ProxyClient:
                 f"no answer from {self.url}: {str(error).rstrip('.')}. Is the proxy running? Name its address."
             ) from None
         if answer.status_code != httpx.codes.OK:
-            raise AnsweredError(f"{self.url} answered {answer.status_code}: {_reason(answer)}", answer.status_code)
+            words = _said(answer, "message") or _usual(answer)
+            message = f"{self.url} answered {answer.status_code}: {words}"
+            raise AnsweredError(message, answer.status_code, _said(answer, "code"))
         try:
             return kind.model_validate_json(answer.content)
         except ValidationError:
             raise ConcurError(f"{self.url} is not a concur-proxy of this version") from None
 
 
-def _reason(answer: httpx.Response) -> str:
+def _said(answer: httpx.Response, name: str) -> str | None:
     try:
-        return str(answer.json()["error"]["message"])
+        return str(answer.json()["error"][name])
     except (ValueError, KeyError, TypeError):
-        return "this is not a concur-proxy" if answer.status_code == httpx.codes.NOT_FOUND else answer.reason_phrase
+        return None
+
+
+def _usual(answer: httpx.Response) -> str:
+    return "this is not a concur-proxy" if answer.status_code == httpx.codes.NOT_FOUND else answer.reason_phrase

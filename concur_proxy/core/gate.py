@@ -351,6 +351,8 @@ class Gate:
         """
         state = self._pools.backend(backend)
         state.whole, state.elsewhere, state.may_have_room = whole, elsewhere, may_have_room
+        state.set_window(window)
+        self._places.give_back(state, now=now)
         return self.resize(backend, window, hard=hard, now=now)
 
     def asked(self, backend: BackendId, *, now: float) -> Asked:

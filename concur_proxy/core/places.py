@@ -154,6 +154,12 @@ class Places:
             self.pause(next(iter(backend.idle_cold)))
         return backend.fits(charge)
 
+    def give_back(self, backend: Backend, *, now: float) -> None:
+        """Pause idle sessions over a share that has fallen, where the engine is starved: others wait for the places."""
+        while backend.idle and backend.is_over and backend.is_starved(now):
+            self.pause(next(iter(backend.idle)))
+            self._counts.reclaimed += 1
+
     def inherit(self, donor: Session, heir: Session, backend: Backend, charge: int) -> bool:
         """Take the idle place of a relative for ``heir``, if ``charge`` fits in its stead."""
         if donor.place is not backend or donor.running or not backend.fits(charge - backend.charged(donor)):

@@ -26,6 +26,9 @@ LEARNED_EVERY_S = 10.0
 EVEN_OUT_S = 1.0
 """Targets that nobody is short of are corrected this often."""
 
+MUCH_LESS = 0.9
+"""Of a window: where less than this is given out, it has grown."""
+
 Learned = Mapping[str, Any]
 Led = Callable[[dict[str, dict[BackendId, Report]], Learned | None], None]
 Targets = dict[str, dict[BackendId, float]]
@@ -137,7 +140,8 @@ class Leader:
         if before.keys() != targets.keys():
             return True
         for backend, whole in self.decided.items():
-            if sum(mine.get(backend, 0.0) for mine in before.values()) > whole.window * (1 + 1e-9):
+            given = sum(mine.get(backend, 0.0) for mine in before.values())
+            if not MUCH_LESS * whole.window <= given <= whole.window * (1 + 1e-9):
                 return True
         return any(
             backend not in before[name] or _short(before[name][backend], share, reports[name][backend].demand)

@@ -104,7 +104,7 @@ class Owners:
         self._say_soon()
 
     def _say_soon(self) -> None:
-        if not self._saying and self._link.up:
+        if self._unsaid and not self._saying and self._link.up:
             self._saying = True
             asyncio.get_running_loop().call_soon(self._say_now)
 

@@ -66,7 +66,8 @@ class Replica:
         self._records: list[TurnRecord] = []
         self._refused: Counter[BackendId] = Counter()
         self._number = 0
-        self._moves_seen = 0
+        self.moves_seen = 0
+        """How many of the sessions that others have taken from us we have heard of."""
         self._due = True
         self._synced_at = -math.inf
         self._told: dict[BackendId, float] = {}
@@ -194,7 +195,7 @@ class Replica:
         ]
         turns = self._turns(now)
         wants = self._wants(reports)
-        operation = ["sync", self._number, MEMBER_MS, self._moves_seen, dump_reports(reports), windows, turns, GRACE_MS]
+        operation = ["sync", self._number, MEMBER_MS, self.moves_seen, dump_reports(reports), windows, turns, GRACE_MS]
         return [*operation, wants], lambda answer: self._synced(answer, using)
 
     def _report(self, backend: BackendId, holding: Holding) -> Report:
@@ -232,16 +233,20 @@ class Replica:
         self.heard_at = self.door.clock()
         self.peers, self.settled = answer["peers"], not answer["settling"]
         if answer["fresh"]:
-            self._moves_seen = 0
+            self.moves_seen = 0
             self.owners.say_all()
         for count, name in answer["moves"] or ():
-            self._moves_seen = max(self._moves_seen, count)
+            self.moves_seen = max(self.moves_seen, count)
             self.owners.moved_away(name)
-        for name, (grant, whole, hard, unit, target, elsewhere, running) in (answer["shares"] or {}).items():
+        for name, (grant, target, *decided) in (answer["shares"] or {}).items():
             backend = BackendId(name)
             if (holding := self._holdings.get(backend)) is not None:
-                holding.target, holding.elsewhere, holding.running_elsewhere = float(target), float(elsewhere), running
-                self._apply(backend, holding, float(grant), Whole(float(whole), Unit(unit), hard))
+                holding.target, whole = float(target), holding.whole
+                if decided:
+                    whole = Whole(float(decided[0]), Unit(decided[2]), decided[1])
+                    holding.elsewhere, holding.running_elsewhere = float(decided[3]), decided[4]
+                if whole is not None:
+                    self._apply(backend, holding, float(grant), whole)
         if answer["moves"] or any(self._holdings[each].in_force < using[each] - 1e-9 for each in using):
             self.sync_soon()  # what we have given back is others' when Redis has heard that we have
         if answer["leader"] in {"", self.name}:
@@ -251,9 +256,12 @@ class Replica:
         if whole.unit is not holding.unit:
             holding.whole = whole
             self._set_unit(backend, holding, whole.unit)
-        elif grant != holding.in_force or whole != holding.whole or self.door.held:
+        elif grant != holding.in_force or whole != holding.whole or self.door.held or self._is_over(backend, grant):
             holding.in_force, holding.whole = grant, whole
             self._set_share(backend, holding)
+
+    def _is_over(self, backend: BackendId, grant: float) -> bool:
+        return self._demand(backend).load > grant
 
     def _set_share(self, backend: BackendId, holding: Holding) -> None:
         holding.bound = holding.bound or self.door.view(backend).bound

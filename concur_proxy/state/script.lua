@@ -110,7 +110,9 @@ function op.sync(number_, ttl, seen, report, windows, turns, grace, wants)
         grant = math.min(target, math.max(0, whole - taken))
         if settling then grant = math.min(grant, using_) end
       end
-      shares[name] = {text(grant), window.whole, window.hard, window.unit, text(target), text(active), running}
+      shares[name] = {text(grant), text(target), window.whole, window.hard, window.unit, text(active), running}
+    else
+      shares[name] = {text(grant), text(target)}
     end
     local held = math.max(using_, grant)
     if math.max(number(before[1]), number(before[2])) > math.max(held, load) + 1e-6 then freed = true end
@@ -129,7 +131,7 @@ end
 -- {token, ttl_ms, {{window, JSON}, ...}, {{replica, {{window, target}, ...}}, ...}, learned}
 function op.lead(token, ttl, windows, targets, learned)
   local leader = call('HMGET', P .. 'leader', 'id', 'token')
-  local taken = not leader[1]
+  local taken = not leader[1] or (leader[1] == ME and token == 0)  -- the latter: it never heard that it leads
   if taken then
     token = call('INCR', P .. 'token')
     call('HSET', P .. 'leader', 'id', ME, 'token', token)
@@ -173,10 +175,9 @@ end
 
 local function move_place(from, window, charge)
   for _, field in ipairs({'h:', 't:', 'l:'}) do
-    local theirs = number(call('HGET', P .. 'r:' .. from, field .. window))
-    local ours = number(call('HGET', MINE, field .. window))
-    call('HSET', P .. 'r:' .. from, field .. window, text(math.max(0, theirs - charge)))
-    call('HSET', MINE, field .. window, text(ours + charge))
+    local theirs, ours = call('HGET', P .. 'r:' .. from, field .. window), call('HGET', MINE, field .. window)
+    if theirs then call('HSET', P .. 'r:' .. from, field .. window, text(math.max(0, number(theirs) - charge))) end
+    if ours or field ~= 't:' then call('HSET', MINE, field .. window, text(number(ours) + charge)) end
   end
 end
 

@@ -26,6 +26,11 @@ class Caller:
         self._exact = frozenset(model for model in listed if not model.endswith("*"))
         self._prefixes = tuple(model[:-1] for model in listed if model.endswith("*"))
 
+    @property
+    def models(self) -> tuple[str, ...] | None:
+        """The models that it may use, as they were given; None: all."""
+        return (*sorted(self._exact), *(f"{prefix}*" for prefix in self._prefixes)) if self.is_restricted else None
+
     def may_use(self, model: str | None) -> bool:
         """Tell whether it may use a model; None: one that cannot be told, which only those without limits may."""
         if not self.is_restricted:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import orjson
 from fastapi import FastAPI, Request, Response
+from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
 from concur_proxy.auth.wall import CALLER
@@ -15,8 +16,10 @@ from concur_proxy.batch import objects, requests
 from concur_proxy.batch.service import BatchService
 from concur_proxy.batch.worker import Worker
 from concur_proxy.errors import BatchOffError, BodyTooLargeError
+from concur_proxy.gateway.headers import lowered
 
 MAX_REQUEST_BYTES = 64 << 10
+CLIENT_LEFT = 499
 OFF = (
     "The Batch API is off here: set batch.store to a file (batch.store: batches.db in the configuration, or "
     "CONCUR_BATCH__STORE=batches.db) and start the proxy again."
@@ -45,7 +48,11 @@ def _add_files(app: FastAPI, service: BatchService) -> None:
 
     async def create(request: Request) -> Response:
         kind = request.headers.get("content-type", "")
-        return _json(objects.file_object(await service.upload(_owner(service, request), kind, request.stream())))
+        try:
+            file = await service.upload(_owner(service, request), kind, request.stream())
+        except ClientDisconnect:
+            return Response(status_code=CLIENT_LEFT)
+        return _json(objects.file_object(file))
 
     async def listing(request: Request) -> Response:
         query = request.query_params
@@ -80,8 +87,8 @@ def _add_batches(app: FastAPI, service: BatchService) -> None:
 
     async def create(request: Request) -> Response:
         peer = request.client.host if request.client is not None else ""
-        headers = service.identity(_headers(request), peer)
-        new = requests.new_batch(await _body(request), owner=_owner(service, request), headers=headers)
+        identity = service.identity(_headers(request), peer, request.scope.get(CALLER))
+        new = requests.new_batch(await _body(request), owner=_owner(service, request), identity=identity)
         row = await run(batches.create, new, now=service.clock())
         service.runner.wake()
         return _json(objects.batch_object(row))
@@ -110,7 +117,7 @@ def _owner(service: BatchService, request: Request) -> str:
 
 
 def _headers(request: Request) -> Mapping[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.raw}
+    return lowered(request.headers.raw)
 
 
 async def _body(request: Request) -> bytes:

@@ -6,6 +6,7 @@ A job may end at any moment, by an error or because the process does: the next o
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import cast
@@ -20,6 +21,8 @@ from concur_proxy.batch.records import Claim
 from concur_proxy.batch.sending import Sender
 from concur_proxy.batch.validation import Found, Reader, Rules
 from concur_proxy.batch.worker import AnswerBook, Worker
+
+logger = logging.getLogger(__name__)
 
 CLAIMED_AT_ONCE = 32
 CLOSED_AT_ONCE = 500
@@ -72,6 +75,9 @@ class Job:
         if row["status"] in {"finalizing", "cancelling"}:
             await self._close_lines(row["ending"])
             await self._worker.run(self._progress.end, self.batch, self._runner, now=self._clock())
+            row = await self._row()
+            told = row["id"], row["status"], row["completed"], row["failed"], row["total"]
+            logger.info("%s %s: %d answered, %d failed, of %d", *told)
 
     async def _row(self) -> Row:
         return await self._worker.run(self._progress.get, self.batch)
@@ -101,7 +107,8 @@ class Job:
     async def _play(self, row: Row) -> None:
         """Play lines until there are none, the time is over, or ``interrupt``."""
         ending = "completed"
-        self._playing = asyncio.create_task(self._play_lines(self._sender(row)), name=f"lines of {self.batch}")
+        sender = self._sender(row)
+        self._playing = asyncio.create_task(self._play_lines(sender), name=f"lines of {self.batch}")
         try:
             async with asyncio.timeout(row["expires_at"] - self._clock()):
                 await asyncio.wait([self._playing])
@@ -110,6 +117,7 @@ class Job:
         finally:
             self._playing.cancel()
             await asyncio.wait([self._playing])
+            sender.on_close()
         if not self._playing.cancelled() and (error := self._playing.exception()) is not None:
             raise error
         await self._worker.run(self._progress.finalize, self.batch, self._runner, ending, now=self._clock())

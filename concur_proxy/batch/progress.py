@@ -101,7 +101,7 @@ class Progress:
         """The input is not in order: ``errors`` as JSON."""
         with self._database.transaction() as t:
             t.run(
-                "UPDATE batches SET status = 'failed', failed_at = :now, errors = :errors, headers = NULL, "
+                "UPDATE batches SET status = 'failed', failed_at = :now, errors = :errors, identity = NULL, "
                 "runner = NULL WHERE id = :batch AND status = 'validating'",
                 batch=batch,
                 now=int(now),
@@ -182,7 +182,7 @@ class Progress:
         """Make the files, once every line has its answer (invariant 3), and forget whose keys it was played with."""
         with self._database.transaction() as t:
             locked = t.run(
-                "UPDATE batches SET headers = NULL WHERE id = :batch AND runner = :runner "
+                "UPDATE batches SET identity = NULL WHERE id = :batch AND runner = :runner "
                 "AND status IN ('finalizing', 'cancelling')",
                 batch=batch,
                 runner=runner,

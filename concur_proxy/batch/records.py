@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NewBatch:
-    """``headers``: who its lines come from, as JSON; forgotten when it has ended."""
+    """``identity``: by whom its lines are sent, as JSON; forgotten when it has ended."""
 
     owner: str
     endpoint: str
@@ -16,7 +16,7 @@ class NewBatch:
     window_s: int
     metadata: str | None
     output_expires_s: int | None
-    headers: str
+    identity: str
 
 
 @dataclass(slots=True)

@@ -19,8 +19,8 @@ SHORTEST_KEEP_S, LONGEST_KEEP_S = 3600, 30 * 86_400
 PURPOSE = "batch"
 
 
-def new_batch(body: bytes, *, owner: str, headers: Mapping[str, str]) -> NewBatch:
-    """Read the body of POST /v1/batches. ``headers``: by whom its lines are sent."""
+def new_batch(body: bytes, *, owner: str, identity: Mapping[str, object]) -> NewBatch:
+    """Read the body of POST /v1/batches. ``identity``: by whom its lines are sent."""
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -41,7 +41,7 @@ def new_batch(body: bytes, *, owner: str, headers: Mapping[str, str]) -> NewBatc
         window_s=window_seconds(window),
         metadata=_metadata(metadata) if metadata is not None else None,
         output_expires_s=keep_seconds(expires, "output_expires_after") if expires is not None else None,
-        headers=orjson.dumps(dict(headers)).decode(),
+        identity=orjson.dumps(dict(identity)).decode(),
     )
 
 

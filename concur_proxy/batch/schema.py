@@ -23,7 +23,7 @@ TABLES = (
     """CREATE TABLE IF NOT EXISTS batches (
         id TEXT PRIMARY KEY, owner TEXT NOT NULL, place BIGINT NOT NULL, status TEXT NOT NULL, ending TEXT,
         endpoint TEXT NOT NULL, input_file TEXT NOT NULL, completion_window TEXT NOT NULL, metadata TEXT,
-        output_expires_s BIGINT, headers TEXT, model TEXT, errors TEXT, output_file TEXT, error_file TEXT,
+        output_expires_s BIGINT, identity TEXT, model TEXT, errors TEXT, output_file TEXT, error_file TEXT,
         created_at BIGINT NOT NULL, expires_at BIGINT NOT NULL, in_progress_at BIGINT, finalizing_at BIGINT,
         completed_at BIGINT, failed_at BIGINT, expired_at BIGINT, cancelling_at BIGINT, cancelled_at BIGINT,
         total BIGINT NOT NULL, completed BIGINT NOT NULL, failed BIGINT NOT NULL,

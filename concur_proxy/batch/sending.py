@@ -51,6 +51,7 @@ class Sender:
         self._session_headers = session_headers
         self._way = way
         self._sleep = sleep
+        self.on_close: Callable[[], None] = lambda: None
         self._chance = Random(batch)  # so that lines that were refused together do not come back together
 
     async def play(self, claim: Claim) -> Answer:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 
 import orjson
 
@@ -45,6 +47,7 @@ class BatchService:
         if self._database.exclusive:
             self._progress.release_all()
         self.worker = Worker()
+        self._access = handler.access
         self._entry = Entry(handler)
         self._slots = asyncio.Semaphore(settings.batch.max_running)
         self.runner = Runner(self._progress, self.worker, self._job, self._sweep, self.clock)
@@ -68,13 +71,20 @@ class BatchService:
             return f"caller {caller.namespace}"
         return namespace_of(headers.get("authorization"), headers.get("x-api-key"), self._secret)
 
-    def identity(self, headers: Mapping[str, str], peer: str) -> dict[str, str]:
-        """Return the headers by which the lines of a batch are its owner's."""
+    def identity(self, headers: Mapping[str, str], peer: str, caller: Caller | None) -> dict[str, object]:
+        """Return by whom the lines of a batch are sent: its owner's headers.
+
+        A key that never expires is kept, so that it can be taken back. For others, which batches outlive, the caller.
+        """
         tenant = self._settings.sessions.tenant_header
-        names = (*CREDENTIALS, *([tenant.lower()] if tenant else []))
+        kept = caller is None or caller.expires_at == math.inf
+        names = (*(CREDENTIALS if kept else ()), *([tenant.lower()] if tenant else []))
         chain = ", ".join(part for part in (headers.get("x-forwarded-for"), peer) if part)
         told = {name: headers[name] for name in names if name in headers}
-        return told | ({"x-forwarded-for": chain} if chain else {})
+        told |= {"x-forwarded-for": chain} if chain else {}
+        if caller is None or kept:
+            return {"headers": told}
+        return {"headers": told, "caller": [caller.name, caller.namespace, caller.models]}
 
     # what is asked
 
@@ -100,9 +110,18 @@ class BatchService:
         return Rules(endpoint, settings.batch.max_lines, settings.server.max_body_bytes, settings.sessions.headers)
 
     def _sender(self, row: Row) -> Sender:
-        told: dict[str, str] = orjson.loads(row["headers"] or "{}")
-        identity = [(name.encode(), value.encode()) for name, value in told.items()]
-        return Sender(row["id"], row["endpoint"], identity, self._settings.sessions.headers, self._entry)
+        told = orjson.loads(row["identity"] or '{"headers": {}}')
+        headers: dict[str, str] = told["headers"]
+        access = self._access
+        vouched = None
+        if access is not None and "caller" in told:
+            name, namespace, models = told["caller"]
+            vouched = headers["authorization"] = access.vouch(Caller(name, namespace, models=models))
+        identity = [(name.encode(), value.encode()) for name, value in headers.items()]
+        sender = Sender(row["id"], row["endpoint"], identity, self._settings.sessions.headers, self._entry)
+        if access is not None and vouched is not None:
+            sender.on_close = partial(access.withdraw, vouched)
+        return sender
 
     def _sweep(self, now: float) -> None:
         while self.files.sweep(now=now):

@@ -29,9 +29,9 @@ class Batches:
                 )
             t.run(
                 "INSERT INTO batches (id, owner, place, status, endpoint, input_file, completion_window, metadata, "
-                "output_expires_s, headers, created_at, expires_at, total, completed, failed, input_tokens, "
+                "output_expires_s, identity, created_at, expires_at, total, completed, failed, input_tokens, "
                 "cached_tokens, output_tokens, reasoning_tokens) VALUES (:id, :owner, :place, 'validating', :endpoint, "
-                ":input_file, :window, :metadata, :output_expires_s, :headers, :now, :expires_at, 0, 0, 0, 0, 0, 0, 0)",
+                ":input_file, :window, :metadata, :keep_s, :identity, :now, :expires_at, 0, 0, 0, 0, 0, 0, 0)",
                 id=batch,
                 owner=new.owner,
                 place=int(now * 1e6),
@@ -39,8 +39,8 @@ class Batches:
                 input_file=new.input_file,
                 window=new.completion_window,
                 metadata=new.metadata,
-                output_expires_s=new.output_expires_s,
-                headers=new.headers,
+                keep_s=new.output_expires_s,
+                identity=new.identity,
                 now=int(now),
                 expires_at=int(now) + new.window_s,
             )

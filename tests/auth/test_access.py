@@ -98,3 +98,22 @@ def test_a_good_token_is_checked_once_and_an_endless_one_never():
     assert tokens.asked == 1
     assert access.caller({"authorization": "Bearer good" + "x" * module.MAX_CREDENTIAL}) is None
     assert tokens.asked == 1
+
+
+def test_who_is_vouched_for_needs_no_key_until_that_is_taken_back():
+    access = Access(RINGS)
+    told = access.vouch(Caller("d", "jwt:d"))
+    access.forget()
+    assert name(access.caller({"authorization": told})) == "d"
+    assert told != access.vouch(Caller("d", "jwt:d"))
+    access.withdraw(told)
+    assert access.caller({"authorization": told}) is None
+
+
+@given(st.none() | st.lists(st.sampled_from(["a", "b", "c*", "*"]), unique=True))
+def test_models_of_a_caller_make_another_one_like_it(models):
+    caller = Caller("a", "key:a", models=models)
+    like = Caller("a", "key:a", models=caller.models)
+    assert [like.may_use(model) for model in (None, "a", "b", "cc", "d")] == [
+        caller.may_use(model) for model in (None, "a", "b", "cc", "d")
+    ]

@@ -63,7 +63,7 @@ def test_a_batch_from_its_file_to_its_answers(stores: Stores) -> None:
     progress.end(batch, "one", now=1004)
     row = stores.batches.find(OWNER, batch)
     assert (row["status"], row["total"], row["completed"], row["failed"]) == ("completed", 3, 2, 1)
-    assert (row["headers"], row["runner"]) == (None, None)
+    assert (row["identity"], row["runner"]) == (None, None)
     assert stores.content(row["output_file"]) == b"\x00ok\nlate\n"
     assert stores.content(row["error_file"]) == b"no\n"
     stores.files.delete(OWNER, row["output_file"])

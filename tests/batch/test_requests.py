@@ -16,14 +16,14 @@ USUAL = {"input_file_id": "file-1", "endpoint": "/v1/chat/completions", "complet
 
 def create(**changes: Any):
     body = json.dumps({name: value for name, value in {**USUAL, **changes}.items() if value is not ...})
-    return requests.new_batch(body.encode(), owner="o", headers={"authorization": "k"})
+    return requests.new_batch(body.encode(), owner="o", identity={"headers": {"authorization": "k"}})
 
 
 def test_a_usual_batch() -> None:
     new = create(metadata={"a": "b"}, output_expires_after={"anchor": "created_at", "seconds": 3600})
     assert (new.owner, new.endpoint, new.window_s, new.output_expires_s) == ("o", USUAL["endpoint"], 86_400, 3600)
     assert json.loads(new.metadata or "") == {"a": "b"}
-    assert json.loads(new.headers) == {"authorization": "k"}
+    assert json.loads(new.identity) == {"headers": {"authorization": "k"}}
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("24h", 86_400), ("1s", 1), ("90m", 5400), ("7d", 7 * 86_400)])
@@ -60,7 +60,7 @@ def test_errors_name_the_parameter(changes: dict[str, Any], param: str) -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b"nonsense"])
 def test_what_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(RequestError):
-        requests.new_batch(body, owner="o", headers={})
+        requests.new_batch(body, owner="o", identity={})
 
 
 def test_terms_of_uploads() -> None:

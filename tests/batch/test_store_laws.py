@@ -172,7 +172,7 @@ class World(RuleBasedStateMachine):
             if row["status"] not in ENDED:
                 assert row["output_file"] is None
                 continue
-            assert row["headers"] is None
+            assert row["identity"] is None
             output = self.stores.content(row["output_file"])
             errors = self.stores.content(row["error_file"])
             assert output == b"".join(answers[n].text for n in sorted(answers) if not answers[n].failed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from openai import OpenAI
 from openai.types import Batch
 
 from concur_proxy.sim.server import EngineOptions, EngineServer
-from tests.batch.stores import CHAT
+from tests.batch.stores import CHAT, sqlite
 from tests.clients.served import Served
 from tests.clients.stack import ProxyProcess
 
@@ -374,3 +375,18 @@ def test_interactive_turns_have_their_share_while_a_batch_waits(slow: SlowEngine
 
 def ask(url: str) -> None:
     assert httpx.post(f"{url}{CHAT}", json=chat(9)["body"], timeout=PATIENCE_S).status_code == 200
+
+
+def test_who_leaves_during_an_upload_leaves_nothing(tmp_path: Path, engine: str) -> None:
+    store = tmp_path / "batches.db"
+    with ProxyProcess([engine], env={"CONCUR_BATCH__STORE": str(store)}) as proxy:
+        head = b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-length: 9000000\r\n"
+        form = b'--b\r\ncontent-disposition: form-data; name="file"; filename="f"\r\n\r\n' + b"x" * 600_000
+        with socket.create_connection(("127.0.0.1", proxy.port)) as leaving:
+            leaving.sendall(head + b"content-type: multipart/form-data; boundary=b\r\n\r\n" + form)
+        with client_of(proxy, "k") as client:
+            wait(client, submit(client, [chat(1)]).id)
+        assert "Traceback" not in proxy.log()
+    with sqlite(store) as stores, stores.database.transaction() as t:
+        assert t.rows("SELECT * FROM files WHERE whole = 0") == []
+        assert t.rows("SELECT * FROM chunks WHERE file NOT IN (SELECT id FROM files)") == []

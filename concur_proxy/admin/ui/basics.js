@@ -42,14 +42,16 @@ function keyed(parent, items, keyOf, make, update) {
 
 const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
 
+const short = (value) => value.toFixed(1).replace(/\.0$/, "");
+
 function count(value) {
   if (!known(value)) return "?";
   const size = Math.abs(value);
   if (size >= 1e7) return `${(value / 1e6).toFixed(0)}M`;
-  if (size >= 1e6) return `${(value / 1e6).toFixed(1)}M`;
+  if (size >= 1e6) return `${short(value / 1e6)}M`;
   if (size >= 1e5) return `${(value / 1e3).toFixed(0)}k`;
-  if (size >= 1e4) return `${(value / 1e3).toFixed(1)}k`;
-  if (size > 0 && size < 10 && !Number.isInteger(value)) return value.toFixed(1);
+  if (size >= 1e4) return `${short(value / 1e3)}k`;
+  if (size < 10) return short(value);
   return Math.round(value).toString();
 }
 

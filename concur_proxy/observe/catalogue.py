@@ -534,6 +534,55 @@ SHARES = Chapter(
     ),
 )
 
+REPLICAS = Chapter(
+    "Replicas",
+    "Where several replicas share their state ([replicas](replicas.md)); no samples where this proxy is the only one.",
+    (
+        Family(
+            "concur_state_up",
+            "",
+            "1 while Redis answers. 0: this replica goes on with its share of the last windows, and the law rests.",
+            (),
+            of.replicas(lambda s: s.up),
+        ),
+        Family(
+            "concur_state_leader",
+            "",
+            "1 at the one replica that runs the law; their sum is 1, or 0 for some seconds after one has died.",
+            (),
+            of.replicas(lambda s: s.leads),
+        ),
+        Family(
+            "concur_state_replicas",
+            "",
+            "Replicas that this one knows of, itself included.",
+            (),
+            of.replicas(lambda s: s.replicas),
+        ),
+        Family(
+            "concur_session_claims_total",
+            "",
+            "Turns whose session was not this replica's and had to be asked for; late: they went on before the answer.",
+            ("result",),
+            of.claims,
+        ),
+        Family(
+            "concur_sessions_moved_total",
+            "",
+            "Sessions that have come here from other replicas, their places with them.",
+            (),
+            of.replicas(lambda s: s.moved),
+        ),
+        Family(
+            "concur_window_whole",
+            "",
+            "Window of all replicas together, in the law's unit; concur_window is the share of one.",
+            BACKEND,
+            of.whole_windows,
+        ),
+    ),
+)
+
 PROXY = Chapter(
     "The proxy itself",
     "The usual `process_` metrics (memory, CPU time, open files) stand beside them.",
@@ -575,6 +624,6 @@ PROXY = Chapter(
     ),
 )
 
-CHAPTERS = (REQUESTS, TOKENS, GATE, WINDOW, ENGINES, SHARES, PROXY)
+CHAPTERS = (REQUESTS, TOKENS, GATE, WINDOW, ENGINES, SHARES, REPLICAS, PROXY)
 FAMILIES = tuple(family for chapter in CHAPTERS for family in chapter.families)
 NAMES = tuple(family.name for family in FAMILIES)

@@ -31,6 +31,22 @@ class EngineFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedFacts:
+    """What is known of the other replicas of this proxy."""
+
+    up: bool
+    """Redis answers; where it does not, shares stay as they are."""
+    leads: bool
+    replicas: int
+    """Heard of lately, this one included."""
+    claims: int
+    claims_late: int
+    moved: int
+    windows: Mapping[BackendId, float] = field(default_factory=dict)
+    """What the replicas have together, in the law's unit."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProxyFacts:
     """``stale_after_s`` is the age from which signals are too old to steer by."""
 
@@ -47,3 +63,5 @@ class ProxyFacts:
     """Leases of background responses whose requests have been answered."""
     compiled: bool = False
     """The data path runs compiled."""
+    shared: SharedFacts | None = None
+    """None where this proxy is the only one."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from concur_proxy.core.report import BackendSnapshot, GateSnapshot
 from concur_proxy.model import AdmitWhy, BackendId, ColdLane, RefusalReason
-from concur_proxy.observe.facts import EngineFacts, ProxyFacts
+from concur_proxy.observe.facts import EngineFacts, ProxyFacts, SharedFacts
 from concur_proxy.observe.tallies import OTHER, Histogram, Served, Share, Spent, Tallies, Work
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
@@ -160,6 +160,21 @@ def requests(_: ProxyFacts, tallies: Tallies) -> Samples:
 
 def stale(facts: ProxyFacts, _: Tallies) -> Samples:
     return _known(facts.engines, lambda engine: engine.signals.age_s > facts.stale_after_s)
+
+
+def replicas(read: Callable[[SharedFacts], float]) -> Read:
+    """Make one sample of what replicas share; none where this proxy is the only one."""
+    return lambda facts, _: [] if facts.shared is None else [((), read(facts.shared))]
+
+
+def claims(facts: ProxyFacts, _: Tallies) -> Samples:
+    if facts.shared is not None:
+        yield ("in_time",), facts.shared.claims - facts.shared.claims_late
+        yield ("late",), facts.shared.claims_late
+
+
+def whole_windows(facts: ProxyFacts, _: Tallies) -> Samples:
+    return [] if facts.shared is None else (((backend,), size) for backend, size in facts.shared.windows.items())
 
 
 def connections(facts: ProxyFacts, _: Tallies) -> Samples:

@@ -12,6 +12,7 @@ from concur_proxy.errors import ConcurError
 from concur_proxy.gateway.dispatch import Dispatcher
 from concur_proxy.gateway.handler import Handler
 from concur_proxy.model import BackendId, SessionKey, TurnRecord
+from concur_proxy.observe.facts import SharedFacts
 
 START_S = 10.0
 RETRY_S = 0.2
@@ -77,6 +78,18 @@ class Replicas:
                 )
             await asyncio.sleep(RETRY_S)
         return str(answer["value"])
+
+    def facts(self) -> SharedFacts:
+        replica = self.replica
+        return SharedFacts(
+            up=self.link.up,
+            leads=replica.leads,
+            replicas=replica.peers + 1,
+            claims=replica.owners.claims,
+            claims_late=replica.owners.late,
+            moved=replica.owners.moved,
+            windows=replica.windows,
+        )
 
     # what the proxy tells
 

@@ -113,6 +113,11 @@ class Replica:
     def leads(self) -> bool:
         return self.leader.leads
 
+    @property
+    def windows(self) -> dict[BackendId, float]:
+        """The whole of each, as far as it is known."""
+        return {name: each.whole.window for name, each in self._holdings.items() if each.whole is not None}
+
     # what the control loop tells
 
     def begin(self, backend: BackendId, unit: Unit, window: float) -> None:

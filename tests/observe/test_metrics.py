@@ -29,7 +29,7 @@ from concur_proxy.model import (
     Usage,
 )
 from concur_proxy.observe.catalogue import FAMILIES, NAMES
-from concur_proxy.observe.facts import EngineFacts, ProxyFacts
+from concur_proxy.observe.facts import EngineFacts, ProxyFacts, SharedFacts
 from concur_proxy.observe.families import STATES
 from concur_proxy.observe.metrics import Metrics
 from concur_proxy.observe.tallies import MAX_MODELS, SECONDS
@@ -98,6 +98,7 @@ FACTS = ProxyFacts(
     law_parameters={"usage_high": 0.5},
     requests_open=11,
     background_leases=1,
+    shared=SharedFacts(up=True, leads=True, replicas=3, claims=9, claims_late=2, moved=4, windows={GPU: 30.0}),
 )
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -162,6 +162,40 @@ FLEET = Board(
             ),
         ),
         Row(
+            "Replicas (where several share their state)",
+            (
+                Panel(
+                    "Shared state",
+                    "Replicas known and sum of leaders: one leader, and as many replicas as there are. Up 0: Redis "
+                    "does not answer, and shares stay as they are.",
+                    (
+                        Query(f"concur_state_up{J}", "{{instance}} up"),
+                        Query(f"concur_state_replicas{J}", "{{instance}} replicas"),
+                        Query(f"sum(concur_state_leader{J})", "leaders"),
+                    ),
+                ),
+                Panel(
+                    "Sessions that moved",
+                    "Many: the load balancer sends each turn elsewhere. Late: turns that did not wait for Redis.",
+                    (
+                        Query(f"rate(concur_sessions_moved_total{J}[$__rate_interval])", "{{instance}} moved"),
+                        Query(
+                            f"sum by (instance, result) (rate(concur_session_claims_total{J}[$__rate_interval]))",
+                            "{{instance}} asked for, {{result}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Windows and shares",
+                    "The shares add up to the window, or to less for a moment.",
+                    (
+                        Query(f"max by (backend) (concur_window_whole{J})", "{{backend}} window"),
+                        Query(f"sum by (backend) (concur_window{J})", "{{backend}} shares"),
+                    ),
+                ),
+            ),
+        ),
+        Row(
             "GPUs (where a DCGM exporter is scraped)",
             (
                 Panel(

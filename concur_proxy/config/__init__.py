@@ -16,12 +16,14 @@ from concur_proxy.config.tree import (
     GateSettings,
     LawName,
     LogSettings,
+    Priorities,
     Section,
     ServerSettings,
     SessionSettings,
     Settings,
     StateSettings,
     TokenSettings,
+    TracingSettings,
     UpstreamSettings,
 )
 
@@ -37,11 +39,13 @@ __all__ = [
     "GateSettings",
     "LawName",
     "LogSettings",
+    "Priorities",
     "Section",
     "ServerSettings",
     "SessionSettings",
     "Settings",
     "StateSettings",
     "TokenSettings",
+    "TracingSettings",
     "UpstreamSettings",
 ]

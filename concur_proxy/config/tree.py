@@ -76,6 +76,12 @@ class EngineKind(StrEnum):
     NONE = "none"
 
 
+class Priorities(StrEnum):
+    AS_SENT = "as_sent"
+    LOWER_FIRST = "lower_first"
+    HIGHER_FIRST = "higher_first"
+
+
 class BackendSettings(Section):
     url: BackendUrl = Field(description="Base URL of the engine: http://10.0.0.5:8000, https://... or unix:/path.")
     name: BackendName | None = Field(None, description="Name in metrics and headers; default: host:port.")
@@ -100,6 +106,12 @@ class BackendSettings(Section):
         False, description="Take any https certificate: whoever is on the way can read and change everything."
     )
 
+    priorities: Priorities = Field(
+        Priorities.AS_SENT,
+        description="How turns' priorities reach an engine that schedules by them: lower_first (vLLM with "
+        "--scheduling-policy priority), higher_first (SGLang with --enable-priority-scheduling), or as_sent by clients "
+        "(docs/queues.md).",
+    )
     data_parallel_size: int | None = Field(
         None,
         ge=1,

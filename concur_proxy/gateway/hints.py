@@ -1,6 +1,7 @@
 """What clients say about how much they are in a hurry: priorities and deadlines. Pure.
 
-Engines disagree on signs. ``urgency`` is higher for what should go first; every request passes on as it came.
+Engines disagree on signs. ``urgency`` is higher for what should go first. Every request passes on as it came, but to
+engines that schedule by priority, where the operator says so: those are told what it came to here.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from typing import Final
+
+import orjson
 
 MOST: Final = 1 << 31
 """Priorities beyond this are no numbers of any engine."""
@@ -35,7 +38,8 @@ def of_body(fields: Mapping[str, object]) -> Hints:
 
 
 def urgency(told: int, headers: Mapping[str, str]) -> int:
-    """Return that of ``X-Vllm-Priority`` (lower goes first) or ``x-smg-priority`` (higher), else the body's.
+    """Return that of ``X-Vllm-Priority`` (lower goes first), or of ``x-smg-priority`` or ``x-dynamo-request-priority``
+    (higher), else the body's.
 
     What comes with ``COLD_HEADER`` is less urgent than usual, whatever else it says.
     """
@@ -43,7 +47,33 @@ def urgency(told: int, headers: Mapping[str, str]) -> int:
         told = -_read(headers["x-vllm-priority"])
     elif "x-smg-priority" in headers:
         told = _read(headers["x-smg-priority"])
+    elif "x-dynamo-request-priority" in headers:
+        told = _read(headers["x-dynamo-request-priority"])
     return min(told, -1) if COLD_HEADER in headers else told
+
+
+def with_priority(body: bytes, priority: int) -> bytes:
+    """Return a body that tells an engine this priority: one insertion, every other byte as it was.
+
+    Only a body that has another one, or what looks like one, is written anew. What is no JSON object stays as it is.
+    """
+    if b'"priority"' in body:
+        return _written_anew(body, priority)
+    start = body.find(b"{") + 1
+    if not start or body[: start - 1].strip():
+        return body
+    comma = b"" if body[start:].lstrip()[:1] == b"}" else b","
+    return b'%b"priority":%d%b%b' % (body[:start], priority, comma, body[start:])
+
+
+def _written_anew(body: bytes, priority: int) -> bytes:
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body
+    if not isinstance(fields, dict) or fields.get("priority") == priority:
+        return body
+    return orjson.dumps({**fields, "priority": priority})
 
 
 def tenant(namespace: str, header: str | None, headers: Mapping[str, str]) -> str:

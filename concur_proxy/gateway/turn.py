@@ -299,15 +299,18 @@ class Turn:
             self.on_failure(Failure.CONNECT, "the backend was removed")
             return
         body = exchange.body if self._rest is None else self._rest
+        if pool.priority_sign and self._lease is not None and self._lease.turn.urgency:
+            body = hints.with_priority(body, pool.priority_sign * self._lease.turn.urgency)
         self._follows = self._route.kind in STATEFUL and self._concerns_background()
         plain = self._wants_event or self._stream is not None or self._follows
+        if self._trace is not None:
+            self._trace.sent(self._handler.dispatcher.clock(), backend)
+            self._origin.traceparent = self._trace.traceparent
         lines = request_lines(exchange.headers, exchange.lowered, self._origin, identity_only=plain)
         if pool.credential:
             lines.append(pool.credential)
         length = len(body) if body or exchange.method in (b"POST", b"PUT", b"PATCH") else None
         head = pool.request_head(exchange.method, exchange.target, lines, length)
-        if self._trace is not None:
-            self._trace.sent(self._handler.dispatcher.clock(), backend)
         clock = self._handler.dispatcher.clock
         if self._stream is None:
             self._relay = Relay(exchange, self, clock, strip=self._wants_event)

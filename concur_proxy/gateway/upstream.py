@@ -63,8 +63,13 @@ class UpstreamPool:
         ssl_context: ssl.SSLContext | None = None,
         credential: bytes = b"",
         lines: bytes = b"",
+        priority_sign: int = 0,
     ) -> None:
-        """``lines``: header lines, complete, that go before all others."""
+        """``lines``: header lines, complete, that go before all others.
+
+        ``priority_sign``: 1 where the engine serves higher priorities first, -1 lower ones, 0 where it is told none.
+        """
+        self.priority_sign = priority_sign
         self.address = address.parse(url)
         self._host_line = b" HTTP/1.1\r\nhost: " + self.address.authority + b"\r\n" + lines
         self.settings = settings

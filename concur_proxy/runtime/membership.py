@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from concur_proxy.config import BackendSettings, FleetSettings
+from concur_proxy.config import BackendSettings, FleetSettings, Priorities
 from concur_proxy.control.target import RANK_HEADER, target_of
 from concur_proxy.control.warmup import Post, Prefix, WarmUp, read_prefixes
 from concur_proxy.errors import ConfigError, InvalidSettingError
@@ -25,6 +25,8 @@ from concur_proxy.windows.base import Unit
 
 if TYPE_CHECKING:
     from concur_proxy.runtime.node import Node
+
+PRIORITY_SIGNS = {Priorities.AS_SENT: 0, Priorities.LOWER_FIRST: -1, Priorities.HIGHER_FIRST: 1}
 
 CONFIGURED = "configuration"
 """The source that is the settings' own list."""
@@ -46,6 +48,7 @@ class NodePort:
             node.settings.upstream,
             ssl_context=target.tls,
             credential=credential,
+            priority_sign=PRIORITY_SIGNS[backend.priorities],
             lines=b"" if target.rank is None else b"%b: %d\r\n" % (RANK_HEADER.encode(), target.rank),
         )
         node.dispatcher.add_backend(

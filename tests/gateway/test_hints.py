@@ -1,8 +1,11 @@
 """Priorities, deadlines and tenants, from whichever place a client puts them in."""
 
+import json
 from typing import get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from concur_proxy.config import GateSettings
 from concur_proxy.core.identity import Identity
@@ -64,3 +67,19 @@ def test_the_facts_of_a_turn_have_them():
 
 def test_the_settings_name_every_order():
     assert set(get_args(GateSettings.model_fields["order"].annotation)) == set(ORDERS)
+
+
+FIELDS = st.dictionaries(
+    st.text(max_size=8) | st.just("priority"), st.none() | st.integers(-9, 9) | st.text(), max_size=4
+)
+
+
+@given(FIELDS, st.integers(-9, 9), st.sampled_from(["", " ", "\n"]))
+def test_a_priority_is_added_and_nothing_else_changes(fields, priority, space):
+    body = (space + json.dumps(fields)).encode()
+    assert json.loads(hints.with_priority(body, priority)) == {**fields, "priority": priority}
+
+
+@pytest.mark.parametrize("body", [b"[]", b'"priority"', b'["priority"]', b'[{"a":1}]', b"", b"plain", b'{"priority"'])
+def test_what_is_no_object_gets_no_priority(body):
+    assert hints.with_priority(body, 3) == body

@@ -149,3 +149,31 @@ def test_batch_work_that_waits_is_held_back_and_goes_on_by_itself_when_answers_a
             assert proxy.turns[-1].queued_s > 0.0
 
     run(main())
+
+
+# priorities for engines that schedule by them
+
+
+@pytest.mark.parametrize(
+    ("sign", "headers", "body", "told"),
+    [
+        (-1, b"x-smg-priority: 5\r\n", b'{"model":"m","messages":[]}', b'{"priority":-5,"model":"m","messages":[]}'),
+        (1, b"x-smg-priority: 5\r\n", b'{"model":"m","messages":[]}', b'{"priority":5,"model":"m","messages":[]}'),
+        (1, b"x-concur-cold: 1\r\n", b'{"model":"m"}', b'{"priority":-1,"model":"m"}'),
+        (-1, b"x-concur-cold: 1\r\n", b'{"model":"m"}', b'{"priority":1,"model":"m"}'),
+        (-1, b"", b'{"model":"m"}', b'{"model":"m"}'),
+        (-1, b"", b'{"model":"m", "priority": 3}', b'{"model":"m", "priority": 3}'),
+        (1, b"", b'{"model":"m", "priority": 3}', b'{"model":"m","priority":-3}'),
+        (0, b"x-smg-priority: 5\r\n", b'{"model":"m"}', b'{"model":"m"}'),
+        (1, b"x-smg-priority: 5\r\n", b"no JSON", b"no JSON"),
+    ],
+)
+def test_engines_that_schedule_by_priority_are_told_it_in_their_own_sign(sign, headers, body, told):
+    async def main():
+        async with Engine() as engine, Proxy((engine,)) as proxy:
+            for pool in proxy.pools.values():
+                pool.priority_sign = sign
+            assert (await proxy.ask(body, headers=headers)).status == 200
+            assert engine.seen[0].body == told
+
+    run(main())

@@ -138,6 +138,8 @@ class Outcome(enum.Enum):
     TIMED_OUT = "timed_out"
     SHUTDOWN = "shutdown"
 
+    __hash__ = object.__hash__  # Enum's own is a function in Python, and counters are kept by it for every turn
+
 
 class FinishReason(enum.Enum):
     """What a finished turn says about the session's future."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import httptools
 
-from concur_proxy.gateway.headers import NAMES, Framing, HeaderList, ResponseHead, occurrences
+from concur_proxy.gateway.headers import Framing, HeaderList, ResponseHead, name_of, occurrences
 
 if TYPE_CHECKING:
     from concur_proxy.gateway.upstream import UpstreamCall, UpstreamPool
@@ -186,11 +186,11 @@ class UpstreamConnection(asyncio.Protocol):
         """Return where the last one ends; -1 where blank lines stand before one, which the parser passes over."""
         start, fresh = 0, not self._tail
         for _ in range(count):
-            if fresh and not known.startswith(b"H", start):
+            if fresh and known[start : start + 1] != b"H":
                 return -1
             start, fresh = known.index(END_OF_HEAD, start) + len(END_OF_HEAD), True
         begun = self.head is None and fresh and len(known) > start
-        return -1 if begun and not known.startswith(b"H", start) else start
+        return -1 if begun and known[start : start + 1] != b"H" else start
 
     def _feed(self, data: bytes) -> bool:
         """Run the parser; False where the data breaks an unfinished message."""
@@ -234,7 +234,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Name what must not reach a client, to whom chunks and trailers go as they come."""
         if self._surplus:
             return "the engine sent more than one response"
-        unfit = any(not NAMES[name].returned for name, _ in trailers)
+        unfit = any(not name_of(name).returned for name, _ in trailers)
         return "the engine sent a trailer that is for headers only" if unfit else None
 
     def _up_to_the_end(self, raw: bytes) -> bytes:
@@ -333,7 +333,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         self._heads_seen += 1
         status = self._parser.get_status_code()
-        values = {NAMES[name].lower: value for name, value in self.headers}
+        values = {name_of(name).lower: value for name, value in self.headers}
         if status < 100 or not self._speaks_our_version(values) or not is_clean(self._reason):
             raise ValueError(status)
         head = ResponseHead(status, self._reason, self.headers, values, self._framing(status, values))

@@ -12,7 +12,7 @@ from concur_proxy.auth.caller import Caller
 from concur_proxy.errors import ConcurError, ModelForbiddenError, NotAuthenticatedError, ResponseNotFoundError
 from concur_proxy.gateway.body import MODEL_PART
 from concur_proxy.gateway.exchange import Exchange
-from concur_proxy.gateway.headers import NAMES
+from concur_proxy.gateway.headers import name_of
 from concur_proxy.gateway.paths import Kind
 
 CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key"})
@@ -22,7 +22,7 @@ def admit(exchange: Exchange, access: Access) -> NotAuthenticatedError | None:
     """Find out who sends a request, and take the key off it, also off one that is refused."""
     known = exchange.lowered
     exchange.caller = access.caller(known)
-    exchange.headers = [header for header in exchange.headers if NAMES[header[0]].lower not in CREDENTIALS]
+    exchange.headers = [header for header in exchange.headers if name_of(header[0]).lower not in CREDENTIALS]
     known.pop("authorization", None)
     known.pop("x-api-key", None)
     return None if exchange.caller is not None else NotAuthenticatedError()

@@ -52,33 +52,39 @@ class Framing(enum.Enum):
 class Name:
     """A header name in one spelling, and what becomes of it."""
 
-    __slots__ = ("forwarded", "lower", "returned", "text")
+    __slots__ = ("forwarded", "lower", "opening", "returned", "text")
 
     def __init__(self, raw: bytes) -> None:
         self.lower = raw.lower()
         self.text = self.lower.decode("latin-1")
+        self.opening = raw + b": "
+        """How its line begins."""
         self.forwarded = not (self.lower in REQUEST_DROPPED or self.lower in FORWARDED or self.lower.startswith(OURS))
         """Goes to the engine as it is."""
         self.returned = not (self.lower in HOP_BY_HOP or self.lower.startswith(OURS))
         """Goes to the client as it is."""
 
 
-class Names(dict[bytes, Name]):
-    """What is known of each spelling. Clients choose names, so only so many are remembered."""
-
-    def __missing__(self, raw: bytes) -> Name:
-        name = Name(raw)
-        if len(self) < MAX_SPELLINGS:
-            self[raw] = name
-        return name
+NAMES: Final[dict[bytes, Name]] = {}
+"""What is known of each spelling. Clients choose names, so only so many are remembered."""
 
 
-NAMES: Final = Names()
+def name_of(raw: bytes) -> Name:
+    """Return what a name in this spelling means."""
+    known = NAMES.get(raw)
+    return _learn(raw) if known is None else known
+
+
+def _learn(raw: bytes) -> Name:
+    name = Name(raw)
+    if len(NAMES) < MAX_SPELLINGS:
+        NAMES[raw] = name
+    return name
 
 
 def lowered(headers: HeaderList) -> dict[str, str]:
     """Return values by lower-case name, of several the last: for those who only read."""
-    return {NAMES[name].text: text_of(value) for name, value in headers}
+    return {name_of(name).text: text_of(value) for name, value in headers}
 
 
 def text_of(value: bytes) -> str:
@@ -91,7 +97,7 @@ def text_of(value: bytes) -> str:
 
 def occurrences(headers: HeaderList, wanted: bytes) -> int:
     """Return how many lines have a name, given in lower case."""
-    return sum(NAMES[name].lower == wanted for name, _ in headers)
+    return sum(name_of(name).lower == wanted for name, _ in headers)
 
 
 class Hosts(dict[str, bool]):
@@ -172,7 +178,7 @@ def nominated(headers: HeaderList) -> set[bytes]:
     """Return the header names that ``Connection`` declares to be for this hop only."""
     names: set[bytes] = set()
     for name, value in headers:
-        if NAMES[name].lower == b"connection" and value not in PLAIN_CONNECTION:
+        if name_of(name).lower == b"connection" and value not in PLAIN_CONNECTION:
             names.update(token.strip().lower() for token in value.split(b","))
     return names - ESSENTIAL
 
@@ -181,7 +187,7 @@ def without_offer(headers: HeaderList) -> bytes:
     """Return the lines of a request without its offer to go on with another protocol."""
     parts: Parts = []
     for raw, value in headers:
-        name, kept = NAMES[raw].lower, value
+        name, kept = name_of(raw).lower, value
         if name == b"connection":
             kept = b", ".join(token for token in map(bytes.strip, value.split(b",")) if token.lower() not in OFFER)
         if name not in OFFER and (kept or kept == value):
@@ -200,11 +206,11 @@ def request_lines(headers: HeaderList, known: dict[str, str], origin: Origin, *,
     parts: Parts = []
     hop: dict[bytes, bytes] = {}
     for raw, value in headers:
-        name = NAMES[raw]
+        name = name_of(raw)
         if not name.forwarded or (dropped and name.lower in dropped):
             hop[name.lower] = value
         elif not (identity_only and name.lower == b"accept-encoding"):
-            parts += (raw, b": ", value, b"\r\n")
+            parts += (name.opening, value, b"\r\n")
     if identity_only:
         parts.append(b"accept-encoding: identity\r\n")
     chain = _chain(headers, origin) if "x-forwarded-for" in known else origin.peer
@@ -220,7 +226,7 @@ def request_lines(headers: HeaderList, known: dict[str, str], origin: Origin, *,
 
 def _chain(headers: HeaderList, origin: Origin) -> bytes:
     """Return the addresses that a request came by, ours being the last to add one."""
-    before = [value for name, value in headers if NAMES[name].lower == b"x-forwarded-for"]
+    before = [value for name, value in headers if name_of(name).lower == b"x-forwarded-for"]
     return b", ".join([*before, origin.peer] if origin.peer else before)
 
 
@@ -229,11 +235,11 @@ def response_lines(head: ResponseHead, *, with_length: bool) -> Parts:
     dropped = nominated(head.headers) if b"connection" in head.values else ()
     parts: Parts = [b"HTTP/1.1 %d %b\r\n" % (head.status, head.reason)]
     for raw, value in head.headers:
-        name = NAMES[raw]
+        name = name_of(raw)
         if not name.returned or (dropped and name.lower in dropped):
             continue
         if with_length or name.lower != b"content-length":
-            parts += (raw, b": ", value, b"\r\n")
+            parts += (name.opening, value, b"\r\n")
     return parts
 
 

@@ -35,7 +35,10 @@ class TurnTrace(Protocol):
 
     @property
     def traceparent(self) -> bytes:
-        """What the engine is told instead of what the client sent (W3C trace context); empty: just that."""
+        """What the engine is told instead of what the client sent (W3C trace context); empty: just that.
+
+        Asked after ``sent``: a call may have a context of its own.
+        """
 
     def held(self, at: float) -> None: ...
 

@@ -113,7 +113,10 @@ class UpstreamPool:
     def request_head(self, method: bytes, target: bytes, lines: list[bytes], length: int | None) -> bytes:
         """Return a request's head for this backend: its prefix before the target, its name as Host."""
         end = b"\r\n" if length is None else b"content-length: %d\r\n\r\n" % length
-        return b"".join((method, b" ", self.address.prefix, target, self._host_line, *lines, end))
+        parts = [method, b" ", self.address.prefix, target, self._host_line]
+        parts += lines
+        parts.append(end)
+        return b"".join(parts)
 
     def close(self) -> None:
         """Close every connection; running and waiting calls end with a failure."""

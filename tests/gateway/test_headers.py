@@ -4,7 +4,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from concur_proxy.gateway import headers
-from concur_proxy.gateway.headers import NAMES, Framing, Origin, ResponseHead, lowered, request_lines, response_lines
+from concur_proxy.gateway.headers import (
+    NAMES,
+    Framing,
+    Origin,
+    ResponseHead,
+    lowered,
+    name_of,
+    request_lines,
+    response_lines,
+)
 
 ORIGIN = Origin(b"1.2.3.4", b"http", b"id", b"trace")
 TOKENS = st.text("abcdefghijklmnopqrstuvwxyzABC-_0123456789", min_size=1, max_size=12).map(str.encode)
@@ -43,7 +52,7 @@ def test_every_other_response_header_passes_in_order_and_byte_for_byte(given_hea
 
 def test_names_that_clients_invent_are_not_remembered_for_ever():
     for number in range(2 * headers.MAX_SPELLINGS):
-        assert NAMES[b"X-%d" % number].lower == b"x-%d" % number
+        assert name_of(b"X-%d" % number).lower == b"x-%d" % number
     assert len(NAMES) <= headers.MAX_SPELLINGS
 
 

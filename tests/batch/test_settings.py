@@ -26,6 +26,6 @@ def test_other_paths_may(pattern: str) -> None:
 
 
 def test_the_url_of_a_store_is_never_shown() -> None:
-    loaded = Settings(batch=BatchSettings(store="postgresql://user:password@host/db"))
+    loaded = Settings(batch=BatchSettings(store="postgresql://user:correct-horse@host/db"))
     assert differences(loaded) == [("batch.store", "********")]
-    assert "password" not in repr(loaded)
+    assert "correct-horse" not in repr(loaded)

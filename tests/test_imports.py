@@ -83,6 +83,7 @@ HOMES = {
     "httpx": ("auth/jwks.py", "control/scraper.py", "admin/client.py", "doctor/", "cli.py", "bench/"),
     "kubernetes": ("fleet/sources/endpoints.py",),
     "prometheus_client": ("observe/metrics.py",),
+    "opentelemetry": ("observe/tracing.py",),
     "sqlalchemy": ("batch/server_database.py",),
     "fastapi": ("admin/", "batch/", "gateway/app.py", "runtime/serving.py", "sim/server/"),
     "redis": ("state/",),

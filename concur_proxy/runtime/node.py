@@ -38,6 +38,7 @@ from concur_proxy.runtime.historian import Historian
 from concur_proxy.runtime.keeper import Keeper
 from concur_proxy.runtime.membership import Membership, warm_up
 from concur_proxy.runtime.replicas import Replicas
+from concur_proxy.runtime.traces import tracing_of
 from concur_proxy.runtime.watch import FileWatch
 
 
@@ -67,6 +68,8 @@ class Node:
         self.handler.access = self.doorkeeper.access if self.doorkeeper is not None else None
         self.batches = BatchService(settings, self.handler) if settings.batch.store is not None else None
         self.access_log = AccessLog(settings.log, enabled=settings.server.access_log, defer=_soon)
+        self.tracing = tracing_of(settings.tracing)
+        self.handler.observer = self.tracing
         self.metrics = Metrics(max_tenants=settings.metrics.max_tenants)
         self._decisions = DecisionLog()
         self.gate.on_cold_lane(self._on_cold_lane)
@@ -144,6 +147,8 @@ class Node:
         if self.replicas is not None:
             await self.replicas.stop()
         self.dispatcher.close()
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.close)
         self.access_log.flush()
 
     def pools_up(self) -> dict[BackendId, UpstreamPool]:

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
@@ -87,14 +88,24 @@ class Relayed(Page):
         return None
 
 
-class Agents:
-    """Agents that talk until they are stopped, each with a context that grows to a length and begins anew."""
+@dataclass(frozen=True)
+class Habits:
+    """What agents do. ``words``: of a first prompt; ``result``: words that a tool call adds; ``tokens``: of answers."""
 
-    def __init__(self, url: str, count: int, *, words: int, think_s: float) -> None:
-        self._url, self._words, self._think_s = url, words, think_s
+    words: int
+    think_s: float
+    turns: int = 8
+    result: int = 4
+    tokens: int = 8
+
+
+class Agents:
+    """Agents that talk until they are stopped; each says goodbye after its turns, and begins anew."""
+
+    def __init__(self, url: str, count: int, habits: Habits) -> None:
+        self._url, self._habits = url, habits
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(count)]
-        self.errors: list[str] = []
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -115,35 +126,47 @@ class Agents:
                 self._live(client, f"agent-{number}-{life}", number, chance)
 
     def _live(self, client: httpx.Client, session: str, number: int, chance: random.Random) -> None:
-        words = " ".join(f"{session}-{word}" for word in range(self._words))
-        messages = [{"role": "user", "content": words}]
+        habits = self._habits
+        messages = [{"role": "user", "content": text(session, habits.words)}]
         headers = {"X-Session-ID": session, "X-Tenant": f"team-{number % 2}", "X-Vllm-Priority": str(number % 3)}
-        for turn in range(8):
-            body = {"model": "m", "messages": messages, "max_tokens": 8, "ignore_eos": True, "stream": True}
-            try:
-                answer = client.post("/v1/chat/completions", json=body, headers=headers)
-            except httpx.HTTPError as error:
-                self.errors.append(repr(error))
-                self._stop.wait(0.2)
-                continue
-            if answer.status_code != 200:
-                self._stop.wait(0.2)
-            messages += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": f"go on {turn} {session}"}]
-            if self._stop.wait(chance.uniform(0.5, 1.5) * self._think_s):
+        for turn in range(habits.turns):
+            asked = {
+                "model": "m",
+                "messages": messages,
+                "max_tokens": habits.tokens,
+                "ignore_eos": True,
+                "stream": True,
+            }
+            with contextlib.suppress(httpx.HTTPError):
+                client.post("/v1/chat/completions", json=asked, headers=headers)
+            messages += [
+                {"role": "assistant", "content": "ok"},
+                {"role": "user", "content": text(f"{session}-{turn}", habits.result)},
+            ]
+            if self._stop.wait(chance.uniform(0.5, 1.5) * habits.think_s):
                 return
+        with contextlib.suppress(httpx.HTTPError):
+            client.delete(f"/concur/sessions/{session}")
+
+
+def text(name: str, words: int) -> str:
+    """Return words that nobody else has."""
+    return " ".join(f"{name}-{word}" for word in range(words))
 
 
 class Prometheus:
     """The real one, on a free port, with our rules in a hurry; a context manager that ends it."""
 
-    def __init__(self, folder: Path, jobs: dict[str, str], *, hurry: Callable[[str], str] = str) -> None:
-        """``jobs``: target by name. ``hurry`` changes the text of each file of rules."""
+    def __init__(
+        self, folder: Path, jobs: dict[str, str], *, hurry: Callable[[str], str] = str, every: str = "200ms"
+    ) -> None:
+        """``jobs``: target by name. ``hurry`` changes the text of each file of rules. ``every``: time between looks."""
         self._folder, port = folder, free_port()
         rules = [folder / path.name for path in sorted(RULES.glob("*.yml"))]
         for path in rules:
             path.write_text(hurry((RULES / path.name).read_text()))
         config = {
-            "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "200ms"},
+            "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
             "rule_files": list(map(str, rules)),
             "scrape_configs": [
                 {"job_name": name, "static_configs": [{"targets": [target]}]} for name, target in jobs.items()
@@ -184,6 +207,14 @@ class Prometheus:
         assert answer["status"] == "success", (expr, answer)
         values = [float(series["value"][1]) for series in answer["data"]["result"]]
         return [value for value in values if value == value]  # noqa: PLR0124 - NaN
+
+    def range(self, expr: str, start: float, end: float, step_s: float) -> list[tuple[list[float], list[float]]]:
+        """Return times and values of each series that a query gives over a stretch of time."""
+        asked = {"query": expr, "start": start, "end": end, "step": step_s}
+        answer = self.client.get("/api/v1/query_range", params=asked).json()
+        assert answer["status"] == "success", (expr, answer)
+        points = [series["values"] for series in answer["data"]["result"]]
+        return [([at for at, _ in each], [float(value) for _, value in each]) for each in points]
 
     def firing(self) -> set[str]:
         return {

@@ -18,7 +18,7 @@ import yaml
 
 from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.clients.stack import ProxyProcess
-from tests.services.monitored import DCGM, Agents, Page, Prometheus, Relayed, in_a_hurry, until
+from tests.services.monitored import DCGM, Agents, Habits, Page, Prometheus, Relayed, in_a_hurry, until
 
 pytestmark = [
     pytest.mark.service,
@@ -89,7 +89,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         gpus = stack.enter_context(Page(DCGM.encode))
         jobs = {"concur-proxy": f"127.0.0.1:{proxy.port}", "dcgm": gpus.target}
         prometheus = stack.enter_context(Prometheus(folder, jobs, hurry=in_a_hurry))
-        stack.enter_context(Agents(proxy.url, 12, words=250, think_s=0.2))
+        stack.enter_context(Agents(proxy.url, 12, Habits(words=250, think_s=0.2)))
         fleet = Fleet(engines, metrics, proxy, prometheus)
         yield fleet
         stack.close()

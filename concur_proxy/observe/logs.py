@@ -19,10 +19,11 @@ import orjson
 
 from concur_proxy.config import LogSettings
 from concur_proxy.model import Usage
-from concur_proxy.observe.turnlog import TurnLog
+from concur_proxy.observe.turnlog import TurnLog, trace_id
 
 SHORT_SESSION: Final = 16
 """Characters of a session id that a text line shows."""
+COMPLETED: Final = "completed"
 _THOUSANDTHS: Final = [f".{n:03d}Z" for n in range(1000)]
 
 
@@ -58,7 +59,7 @@ class _JsonFormatter(logging.Formatter):
 class AccessLog:
     """Writes a line for each answered request; those of one turn of the event loop together, where that is told."""
 
-    __slots__ = ("_clock", "_defer", "_line", "_lines", "_stream")
+    __slots__ = ("_clock", "_defer", "_line", "_lines", "_owed", "_sample", "_stream")
 
     def __init__(
         self,
@@ -76,16 +77,27 @@ class AccessLog:
         self._clock = clock
         self._defer = defer
         self._lines: list[str] = []
+        self._sample = settings.sample
+        self._owed = 0.0
+        """Part of a line that is due, where not every line is written."""
 
     def __call__(self, turn: TurnLog) -> None:
         """Write the line of ``turn``, now or soon."""
-        if self._line is None:
+        if self._line is None or (self._sample < 1.0 and turn.outcome == COMPLETED and not self._is_due()):
             return
         self._lines.append(self._line(turn, self._clock()))
         if self._defer is None:
             self.flush()
         elif len(self._lines) == 1:
             self._defer(self.flush)
+
+    def _is_due(self) -> bool:
+        """Let the share of lines through that is wanted, evenly."""
+        self._owed += self._sample
+        due = self._owed >= 1.0
+        if due:
+            self._owed -= 1.0
+        return due
 
     def flush(self) -> None:
         """Write what is there. A stream that nobody reads any more loses lines, never requests."""
@@ -103,7 +115,9 @@ def _text_line(turn: TurnLog, now: float) -> str:
     method, path = turn.method or "-", _one_line(turn.path) or "-"
     head = f"{_stamp(now)} INFO access: {method} {path} {turn.status} {turn.outcome}"
     rest = f"{named}{where}{queued}{first} total={_whole_ms(turn.total_s)}{_spent(turn.usage)}"
-    return f"{head}{rest} id={_one_word(turn.request_id, 64)}\n"
+    trace = trace_id(turn.traceparent) if turn.traceparent else ""
+    traced = f" trace={trace}" if trace else ""
+    return f"{head}{rest} id={_one_word(turn.request_id, 64)}{traced}\n"
 
 
 def _spent(usage: Usage | None) -> str:
@@ -124,6 +138,7 @@ def _json_line(turn: TurnLog, now: float) -> str:
         "level": "info",
         "logger": "access",
         "request_id": turn.request_id,
+        "trace_id": (trace_id(turn.traceparent) or None) if turn.traceparent else None,
         "method": turn.method,
         "path": turn.path,
         "kind": turn.kind,
@@ -131,6 +146,7 @@ def _json_line(turn: TurnLog, now: float) -> str:
         "outcome": turn.outcome,
         "session": turn.session.id if turn.session is not None else None,
         "rule": turn.rule,
+        "model": turn.model,
         "backend": turn.backend,
         "queued_ms": _milliseconds(turn.queued_s),
         "first_token_ms": _milliseconds(turn.first_token_s),

@@ -77,6 +77,7 @@ def test_a_json_line_has_the_whole_story():
         "level": "info",
         "logger": "access",
         "request_id": "r-1",
+        "trace_id": None,
         "method": "POST",
         "path": "/v1/chat/completions",
         "kind": "chat",
@@ -84,6 +85,7 @@ def test_a_json_line_has_the_whole_story():
         "outcome": "completed",
         "session": "agent-17",
         "rule": "header",
+        "model": None,
         "backend": "gpu:8000",
         "queued_ms": 13.0,
         "first_token_ms": 210.4,
@@ -92,6 +94,27 @@ def test_a_json_line_has_the_whole_story():
         "cached_tokens": 1100,
         "completion_tokens": 50,
     }
+
+
+def test_lines_of_a_traced_request_name_its_trace():
+    told = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+    turn = TurnLog("r", "POST", "/", "chat", 200, "completed", 1.0, traceparent=told, model="m")
+    assert line(turn).endswith(" id=r trace=0af7651916cd43dd8448eb211c80319c\n")
+    as_json = json.loads(line(turn, format="json"))
+    assert (as_json["trace_id"], as_json["model"]) == ("0af7651916cd43dd8448eb211c80319c", "m")
+    forged = TurnLog("r", "POST", "/", "chat", 200, "completed", 1.0, traceparent="x\nINFO fake")
+    assert line(forged).endswith(" id=r\n")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
+def test_a_share_of_the_lines_of_what_went_well_is_written_and_all_others(share):
+    stream = io.StringIO()
+    log = AccessLog(LogSettings(sample=share), stream=stream)
+    for _ in range(20):
+        log(TURN)
+        log(BARE)
+    assert stream.getvalue().count(" completed ") == 20 * share
+    assert stream.getvalue().count(" unknown_path ") == 20
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

@@ -1,0 +1,44 @@
+"""Which changes of a window are worth a line."""
+
+import itertools
+import math
+
+import pytest
+
+from concur_proxy.model import BackendId
+from concur_proxy.observe.decisions import DecisionLog
+
+GPU = BackendId("gpu-0")
+
+
+@pytest.fixture
+def told(caplog):
+    """Moves a window through the values given, and returns the lines about it."""
+
+    def run(*windows: float) -> list[str]:
+        log = DecisionLog()
+        with caplog.at_level("INFO", "concur_proxy.observe.decisions"):
+            for before, after in itertools.pairwise(windows):
+                log.moved(GPU, before, after, unit="sessions", reason="the cache is full")
+        return caplog.messages
+
+    return run
+
+
+def test_a_change_of_more_than_a_tenth_is_told_with_its_reason(told):
+    assert told(10.0, 9.0, 8.9) == ["window of gpu-0: 10.0 to 8.9 sessions: the cache is full"]
+
+
+def test_small_steps_add_up(told):
+    assert len(told(100.0, 104.0, 108.0, 112.0, 116.0, 120.0)) == 1
+
+
+def test_what_swings_around_one_value_is_not_told(told):
+    assert told(100.0, 105.0, 98.0, 104.0, 96.0) == []
+
+
+def test_from_no_window_to_one_and_back(told):
+    assert told(math.inf, 64.0, math.inf) == [
+        "window of gpu-0: inf to 64.0 sessions: the cache is full",
+        "window of gpu-0: 64.0 to inf sessions: the cache is full",
+    ]

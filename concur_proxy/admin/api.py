@@ -84,7 +84,7 @@ def _add_management(router: APIRouter, port: AdminPort, guard: Guard) -> None:
         reverse: bool = False,
     ) -> SessionList:
         """Live sessions, those that were active last first."""
-        return port.sessions(SessionQuery(search, state, backend, sort, reverse, offset, limit))
+        return await port.sessions(SessionQuery(search, state, backend, sort, reverse, offset, limit))
 
     @managed.get("/concur/queue")
     async def queue(limit: Annotated[int, Query(ge=1, le=10_000)] = 100) -> Queue:

@@ -14,11 +14,13 @@ from concur_proxy.core.listing import Query
 
 
 class AdminPort(BackendsPort, Protocol):
-    """All calls come from the event loop of the data path and return at once."""
+    """All calls come from the event loop of the data path; those that are not awaited return at once."""
 
     def status(self) -> StatusReport: ...
 
-    def sessions(self, query: Query) -> SessionList: ...
+    async def sessions(self, query: Query) -> SessionList:
+        """Return a page of sessions; of many, it lets turns pass while it looks."""
+        ...
 
     def queue(self, *, limit: int) -> Queue: ...
 

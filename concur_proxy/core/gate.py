@@ -33,7 +33,8 @@ Invariants
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -580,13 +581,30 @@ class Gate:
         newest = islice(self._intake.sessions.newest_first(), limit)
         return [pictures.session_view(session, now=now) for session in newest]
 
-    def find_sessions(self, query: listing.Query, *, now: float) -> listing.Found:
-        """Return one page of the sessions that are not gone."""
-        return listing.find(self._intake.sessions.newest_first(), query, now=now)
+    def find_sessions(self, query: listing.Query, *, now: float) -> Iterator[listing.Found | None]:
+        """Look for one page of the sessions that are not gone: yield None after each part, at last the page."""
+        search = listing.Search(query, now=now)
+        for part in self._session_parts():
+            search.show(part)
+            yield None
+        yield search.found()
 
-    def session_states(self) -> dict[str, int]:
-        """Return how many sessions are in each state."""
-        return listing.states(self._intake.sessions.newest_first())
+    def session_states(self) -> Iterator[Counter[str] | None]:
+        """Count how many sessions are in each state: yield None after each part, at last the counts."""
+        counts: Counter[str] = Counter()
+        for part in self._session_parts():
+            listing.states(part, counts)
+            yield None
+        yield counts
+
+    def _session_parts(self) -> Iterator[list[Session]]:
+        every = list(self._intake.sessions.newest_first())
+        return (every[start : start + listing.PART] for start in range(0, len(every), listing.PART))
+
+    @property
+    def session_count(self) -> int:
+        """Sessions that are remembered, gone ones included."""
+        return len(self._intake.sessions)
 
     def keys_of(self, session_id: str, namespace: str | None) -> list[SessionKey]:
         """Return the sessions with an id, in one namespace or (None) in all; one key for each pool that has it."""

@@ -1,18 +1,22 @@
-"""Finds sessions and held turns for people to look at: one page of many, in one pass, whatever their number."""
+"""Finds sessions and held turns for people to look at: one page of many, in parts, so that no turn waits for it."""
 
 from __future__ import annotations
 
 import enum
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain
 
 from concur_proxy.core.pictures import session_state, session_view
 from concur_proxy.core.report import HeldView, SessionView
 from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.model import BackendId
+
+PART = 1000
+"""Sessions looked at without a pause: about a millisecond."""
 
 
 class Sort(enum.Enum):
@@ -49,16 +53,40 @@ class Found:
     sessions: list[SessionView]
 
 
-def find(sessions: Iterable[Session], query: Query, *, now: float) -> Found:
-    """Return the page of ``sessions`` that is asked for; they come with those heard of last first.
+class Search:
+    """Keeps the page that a query asks for, while it is shown sessions, those heard of last first.
 
-    Largest, longest and newest come first, names in the order of the alphabet; ``reverse`` turns that round.
+    Largest, longest and newest come first, names in the order of the alphabet; ``reverse`` turns that round. What is
+    kept is no more than the pages up to the one that is asked for.
     """
-    matching = _matching(sessions, query)
-    end = query.offset + query.limit
-    counted = _Counted()
-    page = _first(counted.over(matching), query, end, now)[query.offset :]
-    return Found(counted.number, [session_view(session, now=now) for session in page])
+
+    __slots__ = ("_end", "_first", "_key", "_last", "_query", "now", "total")
+
+    def __init__(self, query: Query, *, now: float) -> None:
+        self.now = now
+        self.total = 0
+        """Sessions that match."""
+        self._query = query
+        self._end = query.offset + query.limit
+        self._key = None if query.sort is Sort.RECENT else _key(query.sort, now)
+        self._first: list[Session] = []
+        self._last: deque[Session] = deque(maxlen=self._end)
+
+    def show(self, sessions: Iterable[Session]) -> None:
+        matching = [session for session in sessions if _matches(session, self._query)]
+        self.total += len(matching)
+        if self._key is not None:
+            select = heapq.nlargest if self._query.reverse else heapq.nsmallest
+            self._first = select(self._end, chain(self._first, matching), key=self._key)
+        elif self._query.reverse:
+            self._last.extend(matching)
+        else:
+            self._first += matching[: self._end - len(self._first)]
+
+    def found(self) -> Found:
+        newest_last = self._key is None and self._query.reverse
+        page = (list(reversed(self._last)) if newest_last else self._first)[self._query.offset :]
+        return Found(self.total, [session_view(session, now=self.now) for session in page])
 
 
 def held(turns: Iterable[Turn], *, now: float, limit: int) -> list[HeldView]:
@@ -66,50 +94,20 @@ def held(turns: Iterable[Turn], *, now: float, limit: int) -> list[HeldView]:
     return [_held_view(turn, now) for turn in heapq.nsmallest(limit, turns, key=_arrival)]
 
 
-def states(sessions: Iterable[Session]) -> dict[str, int]:
-    """Return how many sessions are in each state; those that hold nothing and want nothing are left out."""
-    counts: dict[str, int] = {}
+def states(sessions: Iterable[Session], counts: Counter[str]) -> None:
+    """Count how many sessions are in each state; those that hold nothing and want nothing are left out."""
     for session in sessions:
-        state = session_state(session)
-        counts[state] = counts.get(state, 0) + 1
-    counts.pop("gone", None)
-    return counts
+        counts[session_state(session)] += 1
+    del counts["gone"]
 
 
-class _Counted:
-    """Counts what passes through."""
-
-    def __init__(self) -> None:
-        self.number = 0
-
-    def over(self, sessions: Iterable[Session]) -> Iterator[Session]:
-        for session in sessions:
-            self.number += 1
-            yield session
-
-
-def _matching(sessions: Iterable[Session], query: Query) -> Iterator[Session]:
-    text = query.text.casefold()
-    for session in sessions:
-        state = session_state(session)
-        if state == "gone" or query.state not in (None, state):
-            continue
-        if query.backend is not None and (session.origin is None or session.origin.id != query.backend):
-            continue
-        if not text or text in session.key.id.casefold():
-            yield session
-
-
-def _first(sessions: Iterator[Session], query: Query, end: int, now: float) -> list[Session]:
-    if query.sort is Sort.RECENT and not query.reverse:
-        first = list(islice(sessions, end))
-        for _ in sessions:  # the rest is only counted
-            pass
-        return first
-    if query.sort is Sort.RECENT:
-        return list(reversed(list(sessions)))[:end]
-    select = heapq.nlargest if query.reverse else heapq.nsmallest
-    return select(end, sessions, key=_key(query.sort, now))
+def _matches(session: Session, query: Query) -> bool:
+    state = session_state(session)
+    if state == "gone" or query.state not in (None, state):
+        return False
+    if query.backend is not None and (session.origin is None or session.origin.id != query.backend):
+        return False
+    return not query.text or query.text.casefold() in session.key.id.casefold()
 
 
 def _key(sort: Sort, now: float) -> Callable[[Session], tuple[float, str]]:

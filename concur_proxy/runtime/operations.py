@@ -27,7 +27,7 @@ from concur_proxy.core.regulator import Bounds
 from concur_proxy.core.report import BackendSnapshot, GateSnapshot, HeldView, SessionView
 from concur_proxy.model import BackendId, Signals
 from concur_proxy.runtime import policy
-from concur_proxy.runtime.census import Census
+from concur_proxy.runtime.census import Census, unhurried
 from concur_proxy.windows.base import WindowView
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ class Operations:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._census = Census(node.gate.session_states, clock=node.clock)
+        gate = node.gate
+        self._census = Census(gate.session_states, size=lambda: gate.session_count, clock=node.clock)
 
     def settings(self) -> Settings:
         return self._node.settings
@@ -120,8 +121,8 @@ class Operations:
             problem=control["scrape_error"],
         )
 
-    def sessions(self, query: Query) -> SessionList:
-        found = self._node.gate.find_sessions(query, now=self._node.clock())
+    async def sessions(self, query: Query) -> SessionList:
+        found = await unhurried(self._node.gate.find_sessions(query, now=self._node.clock()))
         return SessionList(total=found.total, sessions=[_report(view) for view in found.sessions])
 
     def queue(self, *, limit: int) -> Queue:

@@ -73,7 +73,7 @@ class Proxy:
             backends=[BACKEND],
         )
 
-    def sessions(self, query) -> SessionList:
+    async def sessions(self, query) -> SessionList:
         self.asked.append(query)
         found = [
             SessionReport(id=name, state=SessionState.IDLE, footprint_tokens=1, turns=1)

@@ -156,7 +156,7 @@ class Admission:
             if backend is session.origin:
                 turn.history, turn.was_warm = session.footprint, backend.shadow.is_warm(session)
             self._places.ride(turn, backend)
-        session.running.append(turn)
+        session.running = (*session.running, turn)
         backend.start(turn, now)
         if cooled := backend.shadow.start(session, tokens):
             self.relocate(cooled, now)

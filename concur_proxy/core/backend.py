@@ -55,6 +55,7 @@ class Backend:
         "_tokens",
         "bound",
         "branches",
+        "busy",
         "computed",
         "elsewhere",
         "hard",
@@ -68,7 +69,6 @@ class Backend:
         "maximum",
         "may_have_room",
         "minimum",
-        "places",
         "pool",
         "prefixes",
         "record_at",
@@ -110,7 +110,8 @@ class Backend:
         self._hot = Level(HOT_HORIZON_S)
         self._cold = 0
         self._cold_tokens = 0
-        self.places: set[Session] = set()
+        self.busy: set[Session] = set()
+        """Sessions with a place and something running."""
         self.idle: OrderedDict[Session, None] = OrderedDict()
         """Sessions with a place and nothing running, the one released longest ago first."""
         self.idle_cold: OrderedDict[Session, None] = OrderedDict()
@@ -148,7 +149,7 @@ class Backend:
     @property
     def load(self) -> int:
         """What is active, in the window's unit."""
-        return len(self.places) + self.branches if self.unit is Unit.SESSIONS else self.footprint
+        return self.active + self.branches if self.unit is Unit.SESSIONS else self.footprint
 
     @property
     def idle_load(self) -> int:
@@ -186,7 +187,7 @@ class Backend:
 
     @property
     def is_empty(self) -> bool:
-        return not self.places and not self.branches
+        return not self.busy and not self.idle and not self.branches
 
     @property
     def is_all_ours(self) -> bool:
@@ -261,11 +262,21 @@ class Backend:
 
     def is_starved(self, now: float) -> bool:
         """Nothing runs, or far less than has run lately and could run with the sessions that are active."""
-        best = min(self._peak_running.at(now), len(self.places))
+        best = min(self._peak_running.at(now), self.active)
         running = self.running + self.elsewhere
         return running == 0 or running < STARVED * best
 
     # places
+
+    @property
+    def active(self) -> int:
+        """Return how many sessions have a place."""
+        return len(self.busy) + len(self.idle)
+
+    @property
+    def places(self) -> set[Session]:
+        """Return the sessions that have one; there may be very many."""
+        return self.busy.union(self.idle)
 
     def own(self, session: Session, footprint: int) -> int:
         """Return a footprint without the prefix that others share, as far as it is known."""
@@ -277,7 +288,7 @@ class Backend:
     def give_place(self, session: Session, tokens: int) -> None:
         session.place = session.origin = self
         session.charged = tokens
-        self.places.add(session)
+        self.busy.add(session)
         self._tokens += tokens
         if session.cold:
             self._count_cold(1, tokens)
@@ -286,7 +297,7 @@ class Backend:
     def take_place(self, session: Session) -> None:
         self.set_busy(session)
         session.place = None
-        self.places.remove(session)
+        self.busy.remove(session)
         self._tokens -= session.charged
         if session.cold:
             self._count_cold(-1, -session.charged)
@@ -304,6 +315,7 @@ class Backend:
         self._cold_tokens += tokens
 
     def set_idle(self, session: Session) -> None:
+        self.busy.remove(session)
         self.idle[session] = None
         if session.cold:
             self.idle_cold[session] = None
@@ -312,6 +324,7 @@ class Backend:
     def set_busy(self, session: Session) -> None:
         if session in self.idle:
             del self.idle[session]
+            self.busy.add(session)
             if session.cold:
                 del self.idle_cold[session]
             self._idle_tokens -= session.charged

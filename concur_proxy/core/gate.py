@@ -472,7 +472,7 @@ class Gate:
     def _detach(self, turn: Turn, backend: Backend, outcome: Outcome, now: float) -> None:
         """Take a turn out of what runs; where its session runs nothing more, ``_settle`` decides on the place."""
         session = turn.session
-        session.running.remove(turn)
+        session.running = tuple(other for other in session.running if other is not turn)
         rode = not turn.is_branch
         backend.end(turn, now)
         if rode and session.running:

@@ -14,7 +14,7 @@ from concur_proxy.windows.base import WindowView
 
 
 def window_view(backend: Backend, *, held: int, now: float) -> WindowView:
-    active = len(backend.places)
+    active = backend.active
     return WindowView(
         window=backend.window,
         minimum=backend.minimum,
@@ -43,7 +43,7 @@ def backend_snapshot(backend: Backend, *, held: int) -> BackendSnapshot:
         minimum=backend.minimum,
         maximum=backend.maximum,
         hard=backend.hard,
-        active=len(backend.places),
+        active=backend.active,
         running=backend.running,
         idle=len(backend.idle),
         held=held,

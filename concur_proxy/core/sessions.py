@@ -96,6 +96,10 @@ class Turn:
         self.history = 0
 
 
+NOBODY: Final[dict[int, Turn]] = {}
+"""Stands for the turns that wait where none do, as of almost all sessions; never written to."""
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     """One agent's run within one pool. While turns run, exactly one of them rides the place."""
@@ -115,8 +119,8 @@ class Session:
     """Where it holds a place in the window; the same as ``origin``."""
     charged: int = 0
     """Tokens that its place counts for, a shared prefix apart."""
-    running: list[Turn] = field(default_factory=list)
-    held: dict[int, Turn] = field(default_factory=dict)
+    running: tuple[Turn, ...] = ()
+    held: dict[int, Turn] = field(default_factory=lambda: NOBODY)
     paused: bool = False
     """Was active, lost its place between two turns."""
     cold: bool = False

@@ -15,7 +15,7 @@ from concur_proxy.core.places import Places
 from concur_proxy.core.policy import Decision
 from concur_proxy.core.pools import Pool, Pools
 from concur_proxy.core.report import Counts
-from concur_proxy.core.sessions import Session, Turn
+from concur_proxy.core.sessions import NOBODY, Session, Turn
 from concur_proxy.core.timers import Timers
 from concur_proxy.model import Admitted, AdmitWhy, ColdLane, Lease, PoolId, RefusalReason, Refused
 
@@ -62,6 +62,8 @@ class Waiting:
 
     def hold(self, turn: Turn, pool: Pool, now: float) -> None:
         """Let a turn wait until it may go, or for as long as it may wait."""
+        if turn.session.held is NOBODY:
+            turn.session.held = {}
         self.turns[turn.ticket] = turn.session.held[turn.ticket] = turn
         if turn.account is not None:
             turn.account.held += 1
@@ -79,6 +81,8 @@ class Waiting:
     def release(self, turn: Turn) -> None:
         """The turn waits no more."""
         del self.turns[turn.ticket], turn.session.held[turn.ticket]
+        if not turn.session.held:
+            turn.session.held = NOBODY
         if turn.account is not None:
             turn.account.held -= 1
         self.paused.discard(turn.ticket)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from concur_proxy import build
+from tests.secrets import PLANTED
 
 
 def pytest_collection_modifyitems(items):
@@ -14,3 +17,26 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("sources"):
             item.add_marker(skip)
+
+
+class Listener(logging.Handler):
+    """Hears every line that is logged, and keeps those that hold a secret."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def emit(self, record):
+        line = self.format(record)
+        if PLANTED.search(line):
+            self.told.append(f"{record.name}: {line}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_secret_is_ever_logged():
+    """Secrets that tests plant turn up in no line of the whole run."""
+    listener = Listener()
+    logging.getLogger().addHandler(listener)
+    yield
+    logging.getLogger().removeHandler(listener)
+    assert not listener.told

@@ -94,7 +94,7 @@ def _add_management(router: APIRouter, port: AdminPort, guard: Guard) -> None:
     @managed.get("/concur/history")
     async def history(
         backend: str | None = None,
-        span_s: Annotated[float, Query(gt=0, le=SPAN_S)] = 3600.0,
+        span_s: Annotated[float, Query(ge=1, le=SPAN_S)] = 3600.0,
         points: Annotated[int, Query(ge=1, le=10_000)] = 360,
     ) -> HistoryReport:
         """How windows, sessions and engines were: of one backend, or of all together."""
@@ -156,15 +156,36 @@ def _add_pages(router: APIRouter, guard: Guard) -> None:
 
     @router.get(SCHEMA, include_in_schema=False)
     async def openapi() -> dict[str, Any]:
-        return get_openapi(title=TITLE, version=__version__, routes=router.routes)
+        return with_errors(get_openapi(title=TITLE, version=__version__, routes=router.routes))
 
     @router.get(DOCS, include_in_schema=False)
     async def docs() -> HTMLResponse:
         return get_swagger_ui_html(openapi_url=SCHEMA, title=TITLE)
 
 
+def with_errors(document: dict[str, Any]) -> dict[str, Any]:
+    """Say of every operation what a call that is refused gets, in place of what FastAPI would have answered."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)
+            operation["responses"]["4XX"] = _REFUSED
+    return document
+
+
+_TEXT = {"type": "string"}
+_ERROR = {"message": _TEXT, "type": _TEXT, "param": {"type": ["string", "null"]}, "code": _TEXT}
+_ERROR_SCHEMA = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {"error": {"type": "object", "properties": _ERROR}},
+}
+_REFUSED = {"description": "What is wrong, and what to do.", "content": {"application/json": {"schema": _ERROR_SCHEMA}}}
 _EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
-_RELEASE = {"type": "object", "required": ["program_id"], "properties": {"program_id": {"type": "string"}}}
+_RELEASE = {
+    "type": "object",
+    "required": ["program_id"],
+    "properties": {"program_id": {"type": "string", "minLength": 1}},
+}
 
 
 def _body(schema: dict[str, Any]) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def change_schema() -> dict[str, Any]:
     share = {"type": "string", "pattern": f"^{_SHARE.pattern}$", "examples": ["50%"]}
     for name in BOUNDS:
         properties[name] = {"anyOf": [properties[name], share], "description": properties[name]["description"]}
-    return {"type": "object", "additionalProperties": False, "properties": properties}
+    return {"type": "object", "additionalProperties": False, "minProperties": 1, "properties": properties}
 
 
 def _properties(section: type[Section], names: tuple[str, ...]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tests.clients.stack import ProxyProcess
 
 ADMIN, WRONG = "planted-secret-admin-token", "ck_planted-secret-of-a-stranger"
 OPEN = {"/livez", "/readyz", "/health", "/metrics"}
-PAGES = {"/concur/docs", "/concur/openapi.json"}
+PAGES = {"/concur/docs", "/concur/openapi.json", "/concur/ui"}
 """What anybody may read: they tell what the software can do, and nothing of this proxy."""
 EITHER = {"/concur/sessions/{session_id:path}", "/programs/release"}
 """Whoever manages the proxy, and whoever opened the session."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from concur_proxy.bench import proxy_process
+from tests.secrets import PLANTED
 
 PATIENCE_S = 30.0
 GRACE_S = 40.0
@@ -86,3 +87,4 @@ class ProxyProcess(proxy_process.ProxyProcess):
         status = self.close()
         if kind is None:
             assert status == self._status, log
+            assert not PLANTED.search(log), "a secret is in the log"

@@ -162,10 +162,16 @@ OVERVIEW = Board(
             (
                 Panel(
                     "Window against active agents",
-                    "The law's window, where it counts sessions. Active at the window while turns are held: it binds. "
-                    "Active far below it: there is nothing to control.",
+                    "The law's window, in agents; one that counts tokens is shown as agents of the present size that "
+                    "fit it. Active at the window while turns are held: it binds. Active far below it: there is nothing to "
+                    "control. No line: nothing is ever held.",
                     (
-                        Query('sum(concur_window{job=~"$job",backend=~"$backend",unit="sessions"} < +Inf)', "window"),
+                        Query(
+                            'sum(concur_window{job=~"$job",backend=~"$backend",unit="sessions"} < +Inf) or '
+                            'sum(concur_window{job=~"$job",backend=~"$backend",unit="tokens"} < +Inf) '
+                            f"* sum(concur_sessions_active{B}) / sum(concur_footprint_tokens{B} > 0)",
+                            "window",
+                        ),
                         Query(f"sum(concur_sessions_active{B})", "active"),
                         Query(f"sum(concur_turns_running{B})", "running"),
                     ),

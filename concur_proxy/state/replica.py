@@ -108,6 +108,11 @@ class Replica:
     def _link_changed(self, up: bool) -> None:  # noqa: FBT001 - a callback
         if up:
             self.owners.say_all()
+            return
+        for backend, holding in self._holdings.items():
+            holding.elsewhere, holding.running_elsewhere = 0.0, 0  # nobody knows: every gate goes by what it sees
+            if holding.whole is not None:
+                self._set_share(backend, holding)
 
     @property
     def leads(self) -> bool:
@@ -272,7 +277,7 @@ class Replica:
         holding.bound = holding.bound or self.door.view(backend).bound
         whole, demand = holding.whole, self._demand(backend)
         assert whole is not None
-        may_have_room = demand.load + holding.elsewhere + demand.first <= whole.window
+        may_have_room = self.link.up and demand.load + holding.elsewhere + demand.first <= whole.window
 
         def act(now: float) -> list[Decision]:
             return self.door.gate.set_share(

@@ -19,10 +19,12 @@ import yaml
 from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.clients.stack import ProxyProcess
 from tests.services.monitored import DCGM, Agents, Habits, Page, Prometheus, Relayed, in_a_hurry, until
+from tests.state.redis import RedisServer, needs_redis
 
 pytestmark = [
     pytest.mark.service,
     pytest.mark.slow,
+    needs_redis,
     pytest.mark.skipif(
         not (shutil.which("prometheus") and shutil.which("promtool")),
         reason="prometheus is not installed here; install it with: .ci/services",
@@ -80,14 +82,24 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
                 "scrape_interval_s": 0.2,
                 "stale_after_s": 1.0,
             },
-            "gate": {"order": "lanes"},
+            "gate": {"order": "lanes", "hot_objective_s": 60},
             "sessions": {"tenant_header": "X-Tenant"},
             "metrics": {"max_tenants": 5},
         }
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         proxy = stack.enter_context(ProxyProcess([], flags=["--config", str(folder / "config.yaml")]))
         gpus = stack.enter_context(Page(DCGM.encode))
-        jobs = {"concur-proxy": f"127.0.0.1:{proxy.port}", "dcgm": gpus.target}
+        redis = RedisServer()
+        stack.callback(redis.close)
+        # Some panels are about replicas, if only of one.
+        replica = stack.enter_context(
+            ProxyProcess([engine.url for engine in engines], env={"CONCUR_STATE__URL": redis.url})
+        )
+        jobs = {
+            "concur-proxy": f"127.0.0.1:{proxy.port}",
+            "concur-replica": f"127.0.0.1:{replica.port}",
+            "dcgm": gpus.target,
+        }
         prometheus = stack.enter_context(Prometheus(folder, jobs, hurry=in_a_hurry))
         stack.enter_context(Agents(proxy.url, 12, Habits(words=250, think_s=0.2)))
         fleet = Fleet(engines, metrics, proxy, prometheus)

@@ -146,6 +146,23 @@ CLIENTS = Board(
                     PER_S,
                 ),
                 Panel(
+                    "Interactive turns' first token, p99",
+                    "Where gate.hot_objective_s sets an objective for it: above it, batch work is held back.",
+                    (Query(f"concur_hot_first_token_seconds{J}", "{{pool}}"),),
+                    SECONDS,
+                ),
+                Panel(
+                    "What becomes of batch work",
+                    "0 it goes on, 1 it is held back for interactive turns, 2 it is refused.",
+                    (Query(f"concur_cold_lane_held{J}", "{{pool}}"),),
+                ),
+                Panel(
+                    "Changes of that per second",
+                    "Many: the objective lies just where the engines' limit is.",
+                    (Query(rate("concur_cold_lane_changes_total", J, "state"), "{{state}}"),),
+                    PER_S,
+                ),
+                Panel(
                     "Requests by tenant per second",
                     "Where metrics.max_tenants is set; those beyond it are other.",
                     (Query(rate("concur_tenant_requests_total", J, "tenant"), "{{tenant}}"),),

@@ -163,8 +163,8 @@ OVERVIEW = Board(
                 Panel(
                     "Window against active agents",
                     "The law's window, in agents; one that counts tokens is shown as agents of the present size that "
-                    "fit it. Active at the window while turns are held: it binds. Active far below it: there is nothing to "
-                    "control. No line: nothing is ever held.",
+                    "fit it. Active at the window while turns are held: it binds. Active far below it: there is "
+                    "nothing to control. No line: nothing is ever held.",
                     (
                         Query(
                             'sum(concur_window{job=~"$job",backend=~"$backend",unit="sessions"} < +Inf) or '

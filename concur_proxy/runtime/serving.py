@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import sys
 from collections.abc import Callable
@@ -31,6 +32,10 @@ from concur_proxy.runtime.files import raise_open_files
 from concur_proxy.runtime.node import Node
 from concur_proxy.runtime.operations import Operations
 from concur_proxy.runtime.workers import run_workers
+
+logger = logging.getLogger(__name__)
+
+LEAST_TOKEN = 16
 
 
 def serve(
@@ -148,7 +153,14 @@ def _app(node: Node) -> FastAPI:
         batch_api.install(app, node.batches)
     else:
         batch_api.install_off(app)
-    api.install(app, Operations(node), token=node.settings.server.admin_token, namespace_of=node.handler.namespace_of)
+    token = node.settings.server.admin_token
+    if token is not None and len(token.get_secret_value()) < LEAST_TOKEN:
+        logger.warning(
+            "server.admin_token has fewer than %d characters: who reaches the port can try them all; "
+            "`openssl rand -hex 32` makes a good one",
+            LEAST_TOKEN,
+        )
+    api.install(app, Operations(node), token=token, namespace_of=node.handler.namespace_of)
     return app
 
 

@@ -153,6 +153,14 @@ def test_a_large_body_without_a_key_is_not_kept(client):
     assert answer.status_code == 401
 
 
+@pytest.mark.parametrize(("token", "is_told"), [("short", True), (ADMIN, False)])
+def test_a_token_that_can_be_guessed_is_told_without_being_said(caplog, token, is_told):
+    settings = {"backends": ["http://127.0.0.1:9"], "server": {"admin_token": token}}
+    _app(Node(Settings.model_validate(settings)))
+    assert ("server.admin_token has fewer" in caplog.text) == is_told
+    assert token not in caplog.text.replace("openssl", "")
+
+
 def test_no_secret_is_in_logs_status_or_metrics(proxy, client, keys):
     own = credentials(keys, "client")
     asked = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}

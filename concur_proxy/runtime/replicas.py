@@ -28,7 +28,7 @@ class Replicas:
 
     def __init__(self, settings: Settings, dispatcher: Dispatcher) -> None:
         try:
-            from concur_proxy.state.connect import connect  # noqa: PLC0415 - an extra: only who wants it needs it
+            from concur_proxy.state.connect import close, connect  # noqa: PLC0415 - an extra: only who wants it needs it
             from concur_proxy.state.link import Link  # noqa: PLC0415
             from concur_proxy.state.replica import Replica  # noqa: PLC0415
             from concur_proxy.state.steering import SharedGate  # noqa: PLC0415
@@ -40,6 +40,7 @@ class Replicas:
         state = settings.state
         prefix = f"{{{state.name}}}:"
         self._client = connect(_url(state), username=state.username, password=_password(state), ca_file=state.ca_file)
+        self._close = close
         self.name = secrets.token_hex(6)
         self.link = Link(self._client, prefix, self.name)
         self.replica = Replica(self.link, dispatcher, name=self.name, max_sessions=settings.gate.max_sessions)
@@ -65,7 +66,7 @@ class Replicas:
     async def stop(self) -> None:
         await self._wakes.aclose()
         await self.replica.stop()
-        await self._client.aclose()
+        await self._close(self._client)
 
     async def _shared_secret(self, name: str) -> str:
         """Return what all replicas must have alike: sessions are told apart by it."""

@@ -52,3 +52,11 @@ def _sentinel(parts: SplitResult, options: dict[str, Any]) -> Any:
 
 def _number(path: str) -> int:
     return int(path.strip("/") or 0)
+
+
+async def close(client: Any) -> None:
+    """Close a client's connections, those to the sentinels that named its server included."""
+    await client.aclose()
+    manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+    for sentinel in manager.sentinels if manager is not None else ():
+        await sentinel.aclose()

@@ -41,8 +41,6 @@ class Client(Protocol):
 
     async def script_load(self, script: str) -> Any: ...
 
-    async def aclose(self) -> None: ...
-
 
 class Link:
     """``first``: an operation that is made when the call is, and comes before the others; None for nothing to say."""

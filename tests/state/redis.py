@@ -51,12 +51,14 @@ class RedisServer:
             )
         deadline = time.monotonic() + PATIENCE_S
         while not self.answers():
-            assert time.monotonic() < deadline, Path(self._folder.name, "log").read_text()
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                self.kill()
+                raise AssertionError(Path(self._folder.name, "log").read_text())
             time.sleep(0.02)
 
     def answers(self) -> bool:
         try:
-            return self.command("PING") == "+PONG"
+            return self.command("PING").startswith(("+PONG", "-NOAUTH"))
         except OSError:
             return False
 

@@ -1,4 +1,4 @@
-"""Write what follows from elsewhere: the chart's rules and dashboards, its version and README, and deploy/kubernetes.
+"""Write what follows from elsewhere: the chart's version and README, and deploy/kubernetes.
 
     python helm/update.py
 
@@ -19,7 +19,6 @@ from concur_proxy import __version__
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "helm" / "concur-proxy"
 PLAIN = ROOT / "deploy" / "kubernetes"
-COPIES = {"files/rules": "deploy/prometheus/rules/*.yml", "files/dashboards": "deploy/grafana/dashboards/*.json"}
 HEAD = """\
 # Rendered from helm/concur-proxy with {values}, for those who use no Helm: `python helm/update.py`.
 # Set the image and where your engines are, then: kubectl apply -f {name}
@@ -44,9 +43,6 @@ def main() -> None:
 
 def written() -> Iterator[tuple[Path, str]]:
     """Yield every file that follows from others, and what is in it."""
-    for folder, pattern in COPIES.items():
-        for source in sorted(ROOT.glob(pattern)):
-            yield CHART / folder / source.name, source.read_text()
     chart = CHART / "Chart.yaml"
     versioned = re.sub(r"^version: .*", f"version: {__version__}", chart.read_text(), flags=re.MULTILINE)
     yield chart, re.sub(r"^appVersion: .*", f'appVersion: "{__version__}"', versioned, flags=re.MULTILINE)

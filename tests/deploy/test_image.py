@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from concur_proxy import __version__
+from concur_proxy.auth.keys import new_key, with_key
 from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.deploy.image import ROOT, Builder, missing, running, wait_for
 
@@ -33,7 +34,7 @@ def image():
 
 
 def megabytes(path: Path) -> float:
-    done = subprocess.run(["du", "-sxk", path], check=True, capture_output=True, text=True)
+    done = subprocess.run(["du", "-sxk", "--apparent-size", path], check=True, capture_output=True, text=True)
     return int(done.stdout.split()[0]) / 1000
 
 
@@ -74,43 +75,56 @@ def test_nothing_in_it_belongs_to_the_user_that_it_runs_as_or_can_be_written_by_
     )
 
 
-def test_it_serves_on_a_read_only_root_and_its_health_check_agrees(image):
+def test_it_serves_on_a_read_only_root_to_who_has_a_key(image):
     root, config = image
-    with EngineServer(EngineOptions(port=0, model="m", speed=100.0)) as engine:
-        with running(root, config, "serve", "--backend", engine.url, CONCUR_SERVER__PORT="0") as (process, log):
-            url = wait_for(
-                lambda: (
-                    (re.search(r"listens on (http://\S+)", log.read_text()) or [None, None])[1] or ended(process, log)
-                )
+    key = new_key()
+    env = {"CONCUR_SERVER__PORT": "0", "CONCUR_AUTH__KEYS": with_key("", "keys", key, "team-a", models=["m"])}
+    with (
+        EngineServer(EngineOptions(port=0, model="m", speed=100.0)) as engine,
+        running(root, config, "serve", "--backend", engine.url, **env) as (process, log),
+    ):
+        port = wait_for(lambda: port_of(process, log))
+        base = f"http://127.0.0.1:{port}"
+        assert httpx.get(f"{base}/livez").status_code == 200
+        wait_for(lambda: httpx.get(f"{base}/readyz").status_code == 200)
+        asked = {"model": "m", "max_tokens": 2, "messages": [{"role": "user", "content": "hi"}]}
+        statuses = [
+            httpx.post(f"{base}/v1/chat/completions", json={**asked, **change}, headers=headers, timeout=30).status_code
+            for change, headers in (
+                ({}, {"authorization": f"Bearer {key}"}),
+                ({"model": "n"}, {"x-api-key": key}),
+                ({}, {"x-api-key": "ck_wrong"}),
+                ({}, {}),
             )
-            port = url.rpartition(":")[2]
-            assert url.startswith("http://0.0.0.0:")
-            base = f"http://127.0.0.1:{port}"
-            assert httpx.get(f"{base}/livez").status_code == 200
-            wait_for(lambda: httpx.get(f"{base}/readyz").status_code == 200)
-            asked = {"model": "m", "max_tokens": 2, "messages": [{"role": "user", "content": "hi"}]}
-            assert httpx.post(f"{base}/v1/chat/completions", json=asked, timeout=30).status_code == 200
-            status = Path(f"/proc/{process.pid}/status").read_text()
-            assert re.search(r"^Uid:\s+65532\s+65532", status, re.MULTILINE)
-            assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
-            mounts = Path(f"/proc/{process.pid}/mountinfo").read_text()
-            assert re.search(rf" {re.escape(str(root))} ro,", mounts) or " / / ro" in mounts
-            check = config["Healthcheck"]["Test"]
-            assert check[0] == "CMD"
-            command = ["chroot", "--userspec=65532:65532", root, *check[1:]]
-            env = {**dict(pair.split("=", 1) for pair in config["Env"]), "CONCUR_SERVER__PORT": port}
-            assert subprocess.run(command, check=False, env=env).returncode == 0
-            assert (
-                subprocess.run(
-                    command, check=False, env={**env, "CONCUR_SERVER__PORT": "1"}, capture_output=True
-                ).returncode
-                != 0
-            )
-        assert process.returncode == 0, log
+        ]
+        assert statuses == [200, 403, 401, 401]
+        without_rights(process.pid)
+        assert check_health(root, config, port) == 0
+        assert check_health(root, config, "1") != 0
+    assert process.returncode == 0
 
 
-def ended(process, log):
+def port_of(process, log):
     assert process.poll() is None, log.read_text()
+    found = re.search(r"listens on http://0\.0\.0\.0:(\d+)", log.read_text())
+    return found[1] if found else None
+
+
+def without_rights(pid):
+    """Check that a process is nobody's, can do nothing special, and cannot write to its root."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    assert re.search(r"^Uid:\s+65532\s+65532", status, re.MULTILINE)
+    assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
+    mounts = Path(f"/proc/{pid}/mountinfo").read_text()
+    assert re.search(r"^\d+ \d+ \S+ \S+ / ro,", mounts, re.MULTILINE)
+
+
+def check_health(root, config, port):
+    kind, *command = config["Healthcheck"]["Test"]
+    assert kind == "CMD"
+    env = {**dict(pair.split("=", 1) for pair in config["Env"]), "CONCUR_SERVER__PORT": port}
+    inside = ["chroot", "--userspec=65532:65532", root, *command]
+    return subprocess.run(inside, check=False, env=env, capture_output=True).returncode
 
 
 def test_the_data_path_in_it_is_compiled(image):

@@ -119,8 +119,9 @@ class Progress:
             if not found:
                 return []
             rows = t.rows(
-                "UPDATE lines SET state = :claimed WHERE batch = :batch AND number IN (SELECT number FROM lines "
-                "WHERE batch = :batch AND state = :ready ORDER BY number LIMIT :most) RETURNING *",
+                "UPDATE lines SET state = :claimed WHERE batch = :batch AND state = :ready AND number IN "
+                "(SELECT number FROM lines WHERE batch = :batch AND state = :ready ORDER BY number LIMIT :most) "
+                "RETURNING *",
                 batch=batch,
                 ready=READY,
                 claimed=CLAIMED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from concur_proxy.batch.database import Database
-from concur_proxy.errors import ConfigError
+from concur_proxy.errors import ConfigError, StoreUnavailableError
 
 VERSION = "1"
 
@@ -44,6 +44,13 @@ TABLES = (
 
 def prepare(database: Database) -> bytes:
     """Make the tables where they are not there; return the store's secret. ConfigError for those of another version."""
+    try:
+        return _prepare(database)
+    except StoreUnavailableError:  # PostgreSQL, where two proxies make the tables at the same moment
+        return _prepare(database)
+
+
+def _prepare(database: Database) -> bytes:
     with database.transaction() as t:
         for statement in TABLES:
             t.run(statement)

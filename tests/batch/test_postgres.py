@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 
 from concur_proxy.batch import runner
@@ -92,6 +94,42 @@ def test_one_batch_has_one_runner(stores: Stores, url: str) -> None:
     other.progress.end(batch, "two", now=1032)
     assert stores.content(stores.batches.find(OWNER, batch)["output_file"]) == b"a\n"
     other.database.close()
+
+
+def test_proxies_that_start_at_once_find_one_store(url: str) -> None:
+    maker = psycopg.connect(url, autocommit=True)
+    for number in range(5):
+        maker.execute(f"CREATE DATABASE fresh{number}")
+        where = url.rsplit("/", 1)[0] + f"/fresh{number}"
+        with ThreadPoolExecutor(4) as threads:
+            opened = list(threads.map(lambda _: Stores(open_database(where)), range(4)))  # noqa: B023 - done at once
+        assert len({stores.secret for stores in opened}) == 1
+        for stores in opened:
+            stores.database.close()
+    maker.close()
+
+
+def test_two_that_both_believe_to_hold_a_batch_claim_and_answer_each_line_once(stores: Stores, url: str) -> None:
+    """A runner whose lease ends while it works: its claims and answers meet those of the next one."""
+    batch, count = stores.create(stores.upload(b"x")), 200
+    stores.progress.adopt("one", now=1000, until=1030)
+    lines = [NewLine(number, 0, 1, str(number)) for number in range(1, count + 1)]
+    stores.progress.accept(batch, lines, model=None, now=1000)
+
+    def work(name: str) -> int:
+        own, kept = Stores(open_database(url)), 0
+        for _ in range(count):
+            for claim in own.progress.claim(batch, "one", 7):
+                own.progress.answer(batch, [Answer(claim.number, failed=False, text=name.encode() + b"\n")])
+                kept += 1
+        own.database.close()
+        return kept
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(work, "abcd")) == count
+    assert stores.progress.get(batch)["completed"] == count
+    stores.progress.finalize(batch, "one", "completed", now=1001)
+    stores.progress.end(batch, "one", now=1002)
 
 
 def test_a_server_that_does_not_answer_is_said_so() -> None:

@@ -5,7 +5,8 @@
 
 All sessions have run and are between two turns. Then turns arrive and end at random: most of sessions that are idle,
 some of new ones; windows are moved meanwhile, once a second for each backend. Times are CPU time of the thread, since
-on a shared machine the rest is the others'.
+on a shared machine the rest is the others'. What neighbours do to caches and clock is in them: a yardstick, the same
+short computation again and again, tells how far that alone draws the tail out.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import gc
 import random
 import time
+from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +38,7 @@ from concur_proxy.windows.base import Unit
 POOL = PoolId("pool")
 PREFIXES = 20
 STEP_S = 0.0005
+YARDSTICK = range(600)
 CAPACITY_TOKENS = 20_000_000.0
 T = TypeVar("T")
 
@@ -56,7 +59,7 @@ class Fleet:
                 name, POOL, unit=Unit.SESSIONS, window=window, capacity_tokens=CAPACITY_TOKENS, now=0.0
             )
             self.gate.backend(name, BackendEvent.UP, now=0.0)
-        self.times: defaultdict[str, list[int]] = defaultdict(list)
+        self.times: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
 
     def timed(self, what: str, call: Callable[[], T]) -> T:
         start = time.thread_time_ns()
@@ -103,6 +106,7 @@ def play(fleet: Fleet, sessions: int, turns: int, running: int, seed: int) -> No
             newest if is_new else chance.randrange(sessions), turn, "arrive, new" if is_new else "arrive, idle"
         )
         leases.extend([lease] if lease is not None else [])
+        fleet.timed("yardstick", lambda: sum(YARDSTICK))
         if len(leases) > running:
             leases.extend(fleet.finish(leases.popleft()))
         if fleet.now - moved_at >= 1.0:
@@ -126,11 +130,11 @@ def main() -> None:
     fleet.times.clear()
     play(fleet, options.sessions, options.turns, options.running, seed=1)
     print(f"{options.sessions} idle sessions on {options.backends} backends: {size:.0f} bytes each")
-    every = [each for times in fleet.times.values() for each in times]
-    for what, times in [*sorted(fleet.times.items()), ("all decisions", every)]:
-        times.sort()
-        p50, p99 = (times[int(len(times) * share)] / 1000 for share in (0.5, 0.99))
-        print(f"{what:16s} {len(times):8d} calls   p50 {p50:7.1f} us   p99 {p99:7.1f} us")
+    every = [each for what, times in fleet.times.items() if what != "yardstick" for each in times]
+    for what, taken in [*sorted(fleet.times.items()), ("all decisions", every)]:
+        times = sorted(taken)
+        p50, p90, p99 = (times[int(len(times) * share)] / 1000 for share in (0.5, 0.9, 0.99))
+        print(f"{what:16s} {len(times):8d} calls   p50 {p50:7.1f} us   p90 {p90:7.1f} us   p99 {p99:7.1f} us")
 
 
 if __name__ == "__main__":

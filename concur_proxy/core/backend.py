@@ -28,6 +28,9 @@ HOT_DEVIATIONS: Final = 2.25
 MOST_KEPT: Final = 0.75
 """Part of a window that their need may come to: cold sessions always find the rest."""
 
+TIE: Final = 1e-12
+"""What a turn that runs weighs against a window that is full."""
+
 FULL: Final = 0.95
 """Part of the cache beyond which no cold session is let in: contexts of those that are let in grow."""
 
@@ -57,6 +60,7 @@ class Backend:
         "branches",
         "busy",
         "computed",
+        "departed",
         "elsewhere",
         "hard",
         "has_lanes",
@@ -123,6 +127,8 @@ class Backend:
         """Tokens that a session counts for after a turn."""
         self.record_at: float | None = None
         self._overfull_at = -1
+        self.departed = 0
+        """Sessions with a place that have ended, or whose lease has."""
         self.computed = 0
         """Tokens that finished turns have put into the cache, ever."""
         self.hits_seen = 0
@@ -131,8 +137,7 @@ class Backend:
         self._tokens = 0
         self._idle_tokens = 0
         self._peak_running = Peak(PEAK_HORIZON_S)
-        self._busy_s = 0.0
-        self._busy_from = 0.0
+        self._busy_s = self._busy_from = 0.0
 
     # the window
 
@@ -162,10 +167,13 @@ class Backend:
         return self.load / self.window if 0.0 < self.window < math.inf else 0.0
 
     @property
-    def room(self) -> tuple[float, int, int]:
-        """How full it is, for sorting: the emptiest first; where windows have no end, by what is active."""
-        load = self.load
-        return load / self.window if 0.0 < self.window < math.inf else 0.0, load, self.running
+    def room(self) -> float:
+        """How full it is, for sorting: the emptiest first; where a window has no end, by what is active.
+
+        One number, since a hundred of them are sorted for a turn; of two alike, the one goes first that runs less.
+        """
+        fill = self.load / self.window if 0.0 < self.window < math.inf else -1.0 / (1.0 + self.load)
+        return fill + TIE * self.running
 
     @property
     def one(self) -> float:

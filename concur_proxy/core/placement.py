@@ -55,7 +55,7 @@ def may_run(turn: Turn, backend: Backend) -> bool:
     return backend.up and backend.id not in turn.avoid and backend.pool == turn.facts.pool
 
 
-def _room(backend: Backend) -> tuple[float, int, int]:
+def _room(backend: Backend) -> float:
     return backend.room
 
 

@@ -7,6 +7,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import uvicorn
 import uvloop
@@ -31,6 +32,7 @@ from concur_proxy.runtime.facts import gather
 from concur_proxy.runtime.files import raise_open_files
 from concur_proxy.runtime.node import Node
 from concur_proxy.runtime.operations import Operations
+from concur_proxy.runtime.siblings import Siblings, meeting_place
 from concur_proxy.runtime.workers import run_workers
 
 logger = logging.getLogger(__name__)
@@ -57,7 +59,14 @@ def serve(
     listener = listen(settings.server)
     if workers > 1:
         announce(_greeting(settings, listener))
-        return run_workers(workers, lambda: _run(settings, listener, None, _say_nothing, Failures()))
+        with meeting_place() as folder:
+            return run_workers(
+                workers,
+                lambda number: _run(
+                    *(settings, listener, None, _say_nothing, Failures()),
+                    siblings=Siblings(Path(folder), workers, number),
+                ),
+            )
     return _run(settings, listener, child, announce, failures)
 
 
@@ -71,9 +80,11 @@ def _run(
     child: EngineChild | None,
     announce: Callable[[str], None],
     failures: Failures,
+    *,
+    siblings: Siblings | None = None,
 ) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, listener, child, announce, failures))
+        runner.run(_serve(settings, listener, child, announce, failures, siblings=siblings))
     if failures.message is not None:
         sys.stderr.write(f"concur-proxy: {failures.message}\n")
     return 0 if failures.message is None else 1
@@ -97,10 +108,14 @@ async def _serve(
     child: EngineChild | None,
     announce: Callable[[str], None],
     failures: Failures,
+    *,
+    siblings: Siblings | None = None,
 ) -> None:
     node = Node(settings)
-    server = _server(node)
+    server = _server(node, siblings)
     await node.start()
+    if siblings is not None:
+        await siblings.start(lambda accept: node.metrics.render(gather(node), accept)[0])
     watch = asyncio.create_task(_end_on_failure(server, failures)) if child is not None else None
     try:
         if child is not None:
@@ -112,6 +127,8 @@ async def _serve(
             await child.stop()
         if watch is not None:
             watch.cancel()
+        if siblings is not None:
+            await siblings.stop()
         await node.stop()
 
 
@@ -121,9 +138,9 @@ async def _end_on_failure(server: Server, failures: Failures) -> None:
     server.should_exit = True
 
 
-def _server(node: Node) -> Server:
+def _server(node: Node, siblings: Siblings | None = None) -> Server:
     settings = node.settings.server
-    app = _app(node)
+    app = _app(node, siblings)
     config = uvicorn.Config(
         app if node.doorkeeper is None else Wall(app, node.doorkeeper.access),
         http=fast_lane_protocol(node.handler, policy.client_limits(settings)),
@@ -141,11 +158,14 @@ def _server(node: Node) -> Server:
     return Server(config, node.handler, grace_s=settings.grace_s)
 
 
-def _app(node: Node) -> FastAPI:
+def _app(node: Node, siblings: Siblings | None = None) -> FastAPI:
     app = create_app(models=lambda headers: _models(node, headers), readiness=lambda: _readiness(node))
 
     async def metrics(request: Request) -> Response:
-        page, media_type = node.metrics.render(gather(node), request.headers.get("accept", ""))
+        accept = request.headers.get("accept", "")
+        page, media_type = node.metrics.render(gather(node), accept)
+        if siblings is not None:
+            page = await siblings.page(accept, page)
         return Response(page, media_type=media_type)
 
     app.add_api_route("/metrics", metrics)

@@ -18,53 +18,59 @@ SHORTEST_LIFE_S = 1.0
 logger = logging.getLogger(__name__)
 
 
-def run_workers(count: int, work: Callable[[], int]) -> int:
-    """Let ``work`` run in ``count`` child processes until SIGTERM or SIGINT; return the exit status of them all."""
+def run_workers(count: int, work: Callable[[int], int]) -> int:
+    """Let ``work`` run in ``count`` child processes until SIGTERM or SIGINT; return the exit status of them all.
+
+    Each is told its number, from 0 on; one that is started again has the number of the one before.
+    """
     return _Workers(count, work).run()
 
 
 class _Workers:
-    def __init__(self, count: int, work: Callable[[], int]) -> None:
+    def __init__(self, count: int, work: Callable[[int], int]) -> None:
         self._count = count
         self._work = work
         self._started: dict[int, float] = {}
+        self._numbers: dict[int, int] = {}
         self._ending = False
         self._worst = 0
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _frame: self._end(received))
-        for _ in range(self._count):
-            self._start()
+        for worker in range(self._count):
+            self._start(worker)
         while self._started:
             pid, status = os.wait()
             self._ended(pid, os.waitstatus_to_exitcode(status))
         return self._worst
 
-    def _start(self) -> None:
+    def _start(self, worker: int) -> None:
         pid = os.fork()
         if pid == 0:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
-            os._exit(self._in_child())
+            os._exit(self._in_child(worker))
         self._started[pid] = time.monotonic()
+        self._numbers[pid] = worker
 
-    def _in_child(self) -> int:
+    def _in_child(self, worker: int) -> int:
         try:
-            return self._work()
+            return self._work(worker)
         except BaseException:
             logger.exception("a worker failed")
             return 1
 
     def _ended(self, pid: int, status: int) -> None:
         lived_s = time.monotonic() - self._started.pop(pid, 0.0)
+        worker = self._numbers.pop(pid, 0)
         if self._ending:
             self._worst = max(self._worst, abs(status))
             return
         logger.warning("worker %d has ended with status %d and is started again", pid, status)
         time.sleep(max(0.0, SHORTEST_LIFE_S - lived_s))
         if not self._ending:
-            self._start()
+            self._start(worker)
 
     def _end(self, number: int) -> None:
         """Pass a signal on; the second one ends them at once, as it does with a single process."""

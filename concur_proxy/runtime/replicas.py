@@ -57,6 +57,7 @@ class Replicas:
         """Join the others; ConcurError where Redis cannot be reached."""
         loop.steers = lambda: self.replica.leads
         self.replica.leader.dump = loop.dump
+        self.replica.is_leaving = lambda: handler.shutting_down
         self.replica.start(loop)
         key = await self._shared_secret("namespace_key")
         handler.settings = replace(handler.settings, namespace_key=bytes.fromhex(key))

@@ -15,7 +15,7 @@ from concur_proxy.model import BackendId
 from concur_proxy.state.holding import Whole, text
 from concur_proxy.state.link import Answer, Link
 from concur_proxy.state.reports import Report, load_reports
-from concur_proxy.state.shares import Demand, divide
+from concur_proxy.state.shares import Demand, divide, water_fill
 from concur_proxy.windows.base import Unit
 
 LEASE_MS = 3000
@@ -123,9 +123,7 @@ class Leader:
         """Divide every window anew; True where that is worth telling now."""
         targets: Targets = {name: {} for name in reports}
         for backend, whole in self.decided.items():
-            demands = {name: said[backend].demand for name, said in reports.items() if backend in said}
-            shares = divide(whole.window, demands, indivisible=whole.unit is Unit.SESSIONS)
-            for name, share in shares.items():
+            for name, share in _shares(whole, backend, reports).items():
                 targets[name][backend] = share
         now = self._clock()
         if not self._worth_telling(targets, reports) and now - self._targets_at < EVEN_OUT_S:
@@ -148,6 +146,17 @@ class Leader:
             for name, mine in targets.items()
             for backend, share in mine.items()
         )
+
+
+def _shares(whole: Whole, backend: BackendId, reports: Mapping[str, Mapping[BackendId, Report]]) -> dict[str, float]:
+    """Divide one window; replicas that end keep what is active there, unless nobody is there to have the rest."""
+    said = {name: mine[backend] for name, mine in reports.items() if backend in mine}
+    staying = {name: report.demand for name, report in said.items() if not report.leaving}
+    if not staying:
+        staying = {name: report.demand for name, report in said.items()}
+    kept = water_fill(whole.window, {name: each.demand.load for name, each in said.items() if name not in staying})
+    rest = whole.window - sum(kept.values())
+    return {**kept, **divide(max(0.0, rest), staying, indivisible=whole.unit is Unit.SESSIONS)}
 
 
 def _short(before: float, share: float, demand: Demand) -> bool:

@@ -15,7 +15,7 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from concur_proxy.core.gate import Decision
@@ -59,7 +59,7 @@ class Replica:
         self.peers = 0
         self.settled = False
         """Redis knows this replica, and everybody has had the time to say what they use."""
-        self.heard_at = -math.inf
+        self.is_leaving: Callable[[], bool] = lambda: False
         self._laws: Laws | None = None
         self._holdings: dict[BackendId, Holding] = {}
         self._reports: dict[str, dict[BackendId, Report]] = {}
@@ -212,7 +212,7 @@ class Replica:
         view = self.door.view(backend)
         bound = view.bound or holding.bound
         holding.bound = False
-        return report_of(view, self._demand(backend), bound=bound)
+        return report_of(view, self._demand(backend), bound=bound, leaving=self.is_leaving())
 
     def _demand(self, backend: BackendId) -> Demand:
         asked = self.door.gate.asked(backend, now=self.door.clock())
@@ -240,7 +240,6 @@ class Replica:
     def _synced(self, answer: Answer | None, using: Mapping[BackendId, float]) -> None:
         if answer is None or answer.get("late"):
             return
-        self.heard_at = self.door.clock()
         self.peers, self.settled = answer["peers"], not answer["settling"]
         if answer["fresh"]:
             self.moves_seen = 0

@@ -33,9 +33,11 @@ class Report:
     records_age_s: float = math.inf
     cache_tokens: float | None = None
     bound: bool = False
+    leaving: bool = False
+    """The replica ends: it needs what is active, and nothing beside."""
 
 
-def report_of(view: WindowView, demand: Demand, *, bound: bool) -> Report:
+def report_of(view: WindowView, demand: Demand, *, bound: bool, leaving: bool = False) -> Report:
     return Report(
         demand=demand,
         active=view.active,
@@ -48,6 +50,7 @@ def report_of(view: WindowView, demand: Demand, *, bound: bool) -> Report:
         records_age_s=view.records_age_s,
         cache_tokens=view.cache_tokens,
         bound=bound,
+        leaving=leaving,
     )
 
 

@@ -84,7 +84,6 @@ class Seen:
     """At once at the engine, as it says."""
     recovery_s: float = 0.0
     moved: float = 0.0
-    claims: Counter[str] = field(default_factory=Counter)
     sum_of_shares: float = 0.0
     """At the end."""
     books: Counter[str] = field(default_factory=Counter)

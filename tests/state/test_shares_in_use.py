@@ -257,6 +257,24 @@ def test_the_one_that_was_replaced_as_leader_decides_nothing_any_more(client: Re
     assert total(actors) == WINDOW
 
 
+def test_one_that_ends_keeps_what_is_active_there_and_no_more(client: Redis) -> None:
+    async def play() -> None:
+        one, other, third = actors = begin(client, 3)
+        settle(actors)
+        one.arrive("s")
+        settle(actors)
+        one.replica.is_leaving = lambda: True
+        settle(actors)
+        other.arrive("first of a crowd")  # whoever is short makes the leader look
+        for number in range(4):
+            other.arrive(f"c{number}")
+        settle(actors)
+        assert one.share == 1
+        assert other.share + third.share == WINDOW - 1
+
+    asyncio.run(play())
+
+
 def test_what_the_leader_decides_holds_for_all(client: Redis) -> None:
     actors = begin(client, 3)
     settle(actors)

@@ -503,6 +503,7 @@ class Gate:
             place.recharge(session, tokens)
             place.typical.add(tokens)
         if session.is_over or not has_context or not place.up:
+            place.departed += session.is_over
             self._places.give_up(session)
             session.paused = session.footprint > 0 and not session.one_turn
             return []

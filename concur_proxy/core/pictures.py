@@ -30,6 +30,7 @@ def window_view(backend: Backend, *, held: int, now: float) -> WindowView:
         running_tokens=float(backend.running_tokens),
         busy_s=backend.busy_s(now),
         cache_tokens=backend.shadow.limit,
+        departed=backend.departed,
     )
 
 

@@ -107,6 +107,7 @@ class Places:
     def dismiss(self, session: Session) -> None:
         """Nothing will come of the session any more."""
         if session.place is not None:
+            session.place.departed += 1
             self.on_vanished(session)
         self.give_up(session)
         self._timers.clear(session)
@@ -175,6 +176,8 @@ class Places:
         if session.lease_until > now:
             self._timers.set(session, session.lease_until)
         else:
+            assert session.place is not None
+            session.place.departed += 1
             self.give_up(session)
             self._counts.leases_expired += 1
             self.on_vanished(session)

@@ -50,6 +50,8 @@ class WindowView:
     """Seconds in which something ran, since the backend is known."""
     cache_tokens: float | None = None
     """KV cache that seems to be there for our sessions; None where nobody knows the capacity."""
+    departed: int = 0
+    """Sessions that have ended here since the backend is known, or that have been away for longer than their leases."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,3 +260,15 @@ def test_merging_steps_changes_no_run(monkeypatch, law):
     assert merged.to_json() == stepped.to_json()
     assert merged.turns == stepped.turns
     assert merged.series == stepped.series
+
+
+@pytest.mark.parametrize("goodbye", [True, False])
+def test_a_session_departs_once_whether_it_says_so_or_its_lease_does(goodbye):
+    """Leases are over an hour after the last turn."""
+    one = world(scenario({"sessions": 4, "goodbye": goodbye}))
+    one.run()
+    (name,) = one.runners
+    if not goodbye:
+        assert one.front.view(name).departed < 4
+        one.front.gate.tick(now=one.events.now + 3600)
+    assert one.front.view(name).departed == 4

@@ -150,8 +150,8 @@ def test_it_says_what_it_goes_by():
     snapshot = settled().law.snapshot()
     assert snapshot["think_s"] == pytest.approx(5.0, rel=0.1)
     assert snapshot["output_tokens"] == pytest.approx(250)
-    assert snapshot["new_tokens"] == pytest.approx(600)
-    assert snapshot["history_tokens"] == pytest.approx(11_150)
+    assert snapshot["new_tokens"] == pytest.approx(600, rel=0.02)
+    assert snapshot["history_tokens"] == pytest.approx(11_150, rel=0.02)
     load = Load()
     predicted = sum(
         snapshot[name] * value
@@ -231,7 +231,7 @@ class TestKeeping:
     def test_laws_that_do_not_learn_keep_nothing(self):
         law = make("fixed")
         assert law.dump() == {}
-        law.load({"version": 1})
+        law.load({"version": 2})
 
     def test_it_is_a_learner(self):
         assert isinstance(Meanfield(), Learner)

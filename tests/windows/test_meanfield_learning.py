@@ -123,13 +123,34 @@ class TestTurns:
         turns.add(turn(prompt=2000, output=200, cached=500), now=1.0)
         for _ in range(3):
             turns.add(turn(prompt=3000, output=200, cached=1000, expected=2000, think_s=1.0), now=1.0)
-        assert turns.new == pytest.approx(1250, rel=0.01)
-        assert turns.history == pytest.approx(1500, rel=0.01)
         assert turns.output == pytest.approx(200)
         assert turns.prefix == pytest.approx(500)
-        assert turns.returns == pytest.approx(0.75, rel=0.01)
+        returns = turns.returns
+        assert turns.new == pytest.approx(1000 * returns + (2000 - 500) * (1 - returns), rel=0.01)
+        assert turns.history == pytest.approx((2000 - 500) * returns, rel=0.01)
         assert turns.growth == pytest.approx(1200)
         assert turns.hit_rate == pytest.approx(0.5)
+
+    def test_sessions_that_have_just_begun_are_believed_to_go_on(self):
+        turns = Turns()
+        for _ in range(200):
+            turns.add(turn(), now=1.0)
+        assert turns.returns >= 0.95
+
+    def test_the_share_that_goes_on_is_learned_from_the_sessions_that_end(self):
+        """One in four turns is its session's last."""
+        turns = Turns()
+        for index in range(2000):
+            turns.add(turn(expected=800, think_s=1.0) if index % 4 else turn(), now=1.0)
+            turns.depart(index % 4 == 3)
+        assert turns.returns == pytest.approx(0.75, abs=0.03)
+
+    def test_questions_that_nobody_goes_on_from_return_never(self):
+        turns = Turns()
+        for _ in range(2000):
+            turns.add(turn(), now=1.0)
+            turns.depart(1)
+        assert turns.returns < 0.1
 
     def test_turns_that_waited_say_nothing_of_those_that_did_not(self):
         turns = Turns()

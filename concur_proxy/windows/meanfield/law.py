@@ -74,6 +74,7 @@ class Meanfield:
         self._model: Model | None = None
         self._best: Point | None = None
         self._now = -math.inf
+        self._departed = 0
 
     def start(self, *, capacity_tokens: float | None, typical_footprint_tokens: float | None) -> float:
         """Return a part of the capacity, or room for some sessions where nobody knows it."""
@@ -92,6 +93,8 @@ class Meanfield:
 
     def update(self, signals: Signals, view: WindowView, *, now: float) -> Verdict:
         self._now = now
+        self._turns.depart(max(0, view.departed - self._departed))
+        self._departed = view.departed
         # The gate counts what sessions share once, and a turn's output from the beginning.
         beside = self._turns.prefix - self._turns.output / 2
         self._stretches.update(signals, view, self._costs, beside=beside, now=now)
@@ -131,10 +134,9 @@ class Meanfield:
 
     def _modelled(self, view: WindowView, capacity: float) -> Model:
         turns = self._turns
-        prefix = turns.prefix
         traffic = Traffic(
-            new=max(turns.new - prefix * (1.0 - turns.returns), 0.0),
-            history=max(turns.history - prefix * turns.returns, 0.0),
+            new=turns.new,
+            history=turns.history,
             output=max(turns.output, 1.0),
             context=turns.context,
             footprint=self._mean_context(view) + GROWTH_TURNS * turns.growth * turns.returns,

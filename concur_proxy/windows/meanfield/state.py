@@ -11,7 +11,7 @@ from concur_proxy.windows.meanfield.costs import StepCosts
 from concur_proxy.windows.meanfield.think import EDGES, ThinkTimes
 from concur_proxy.windows.meanfield.turns import Sums, Turns
 
-VERSION = 1
+VERSION = 2
 """Of the form; another one is not read."""
 
 

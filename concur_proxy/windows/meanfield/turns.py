@@ -9,6 +9,8 @@ from concur_proxy.model import Outcome, TurnRecord
 
 MEMORY_TURNS = 300.0
 """A turn counts for 1/e after so many more."""
+TYPICAL_TURNS = 20.0
+"""Of a session, where none has ended yet; this belief is worth as many turns."""
 RATE_MEMORY_S = 60.0
 
 
@@ -34,6 +36,8 @@ class Sums:
     found: float = 0.0
     sought: float = 0.0
     """Of turns that did not wait: history found, and history."""
+    ended: float = 0.0
+    """Sessions that have ended meanwhile, or have not come back for long."""
 
 
 _NAMES = tuple(field.name for field in fields(Sums))
@@ -80,6 +84,10 @@ class Turns:
         self._rate = self.rate(now=now) + 1.0 / RATE_MEMORY_S
         self._rated_at = now
 
+    def depart(self, sessions: float) -> None:
+        """So many sessions have had their last turn."""
+        self._sums.ended += sessions
+
     def rate(self, *, now: float) -> float:
         """Return turns per second."""
         if self._rated_at is None:
@@ -93,7 +101,13 @@ class Turns:
 
     @property
     def new(self) -> float:
-        return self._sums.new / max(self._sums.turns, 1.0)
+        """Of a mean turn to come, without what sessions share.
+
+        Not of those that have passed: when many sessions begin at once, nearly all of these were first turns.
+        """
+        sums, returns = self._sums, self.returns
+        first = (sums.new - sums.again_new) / max(sums.turns - sums.again, 1.0)
+        return returns * sums.again_new / max(sums.again, 1.0) + (1.0 - returns) * max(first - self.prefix, 0.0)
 
     @property
     def output(self) -> float:
@@ -101,7 +115,8 @@ class Turns:
 
     @property
     def history(self) -> float:
-        return self._sums.history / max(self._sums.turns, 1.0)
+        """Of a mean turn to come, without what sessions share."""
+        return self.returns * max(self._sums.history / max(self._sums.again, 1.0) - self.prefix, 0.0)
 
     @property
     def context(self) -> float:
@@ -119,8 +134,9 @@ class Turns:
 
     @property
     def returns(self) -> float:
-        """Share of turns that continue a session, which is that of turns after which there is another."""
-        return self._sums.again / max(self._sums.turns, 1.0)
+        """Share of turns after which there is another."""
+        again = self._sums.again + TYPICAL_TURNS - 1.0
+        return again / (again + self._sums.ended + 1.0)
 
     @property
     def growth(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 
 import httpx
 
@@ -31,8 +32,6 @@ def test_whoever_is_asked_answers_for_all_that_are_there():
         return first.decode(), second.decode()
 
     with meeting_place() as folder:
-        from pathlib import Path
-
         first, second = asyncio.run(run(Path(folder)))
     assert first == '# TYPE turns counter\nturns{worker="0",who="text"} 0\nturns{worker="1",who="text"} 1\n'
     assert 'turns{worker="1",who="text"} 7' in second

@@ -90,7 +90,7 @@ class Relayed(Page):
 
 @dataclass(frozen=True)
 class Habits:
-    """What agents do. ``words``: of a first prompt; ``result``: words that a tool call adds; ``tokens``: of answers."""
+    """``words``: of a first prompt; ``result``: what a tool call adds; ``tokens``: of answers, on average."""
 
     words: int
     think_s: float
@@ -133,7 +133,7 @@ class Agents:
             asked = {
                 "model": "m",
                 "messages": messages,
-                "max_tokens": habits.tokens,
+                "max_tokens": max(1, round(chance.uniform(0.5, 1.5) * habits.tokens)),
                 "ignore_eos": True,
                 "stream": True,
             }

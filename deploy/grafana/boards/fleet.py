@@ -107,8 +107,8 @@ FLEET = Board(
                     "Of the backends that serve it; a backend with several models counts for each of them.",
                     (
                         Query(
-                            f"sum by (model) (concur_sessions_active{B} * on (job,instance,backend) group_right () "
-                            f"concur_model_info{B})",
+                            f"sum by (model) (concur_sessions_active{B} "
+                            f"* on (job,instance,worker,backend) group_right () concur_model_info{B})",
                             "{{model}}",
                         ),
                     ),

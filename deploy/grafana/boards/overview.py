@@ -181,7 +181,10 @@ OVERVIEW = Board(
                     "Tokens that active agents' contexts occupy, over what the caches hold. Around 100 % the cache is "
                     "used and nothing is lost; far above, every agent evicts another.",
                     (
-                        Query(f"sum(concur_footprint_tokens{B}) / sum(concur_capacity_tokens{B})", "active contexts"),
+                        Query(
+                            f"sum(concur_footprint_tokens{B}) / sum(max by (backend) (concur_capacity_tokens{B}))",
+                            "active contexts",
+                        ),
                         Query(f"avg(concur_kv_usage_ratio{B})", "what the engine calls usage"),
                     ),
                     SHARE,

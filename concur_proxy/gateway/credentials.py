@@ -15,7 +15,9 @@ from concur_proxy.gateway.exchange import Exchange
 from concur_proxy.gateway.headers import name_of
 from concur_proxy.gateway.paths import Kind
 
-CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key"})
+KEPT_HERE: Final = ("authorization", "x-api-key", "api-key")
+"""What clients of one kind or another put their keys into, also where we would not look for one."""
+CREDENTIALS: Final = frozenset(name.encode() for name in KEPT_HERE)
 
 
 def admit(exchange: Exchange, access: Access) -> NotAuthenticatedError | None:
@@ -23,8 +25,8 @@ def admit(exchange: Exchange, access: Access) -> NotAuthenticatedError | None:
     known = exchange.lowered
     exchange.caller = access.caller(known)
     exchange.headers = [header for header in exchange.headers if name_of(header[0]).lower not in CREDENTIALS]
-    known.pop("authorization", None)
-    known.pop("x-api-key", None)
+    for name in KEPT_HERE:
+        known.pop(name, None)
     return None if exchange.caller is not None else NotAuthenticatedError()
 
 

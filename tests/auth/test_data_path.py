@@ -53,7 +53,8 @@ def test_each_engine_gets_its_own_key_and_never_the_clients():
             Engine(when_both_are_busy) as second,
             Guarded((first, second)) as proxy,
         ):
-            more = [b"X-API-Key: %b\r\nx-session-id: s%d\r\n" % (A.encode(), number) for number in range(8)]
+            also = b"X-API-Key: %b\r\nApi-Key: %b\r\n" % (A.encode(), A.encode())
+            more = [b"%bx-session-id: s%d\r\n" % (also, number) for number in range(8)]
             asked = [asyncio.ensure_future(proxy.ask(headers=bearer(A) + headers)) for headers in more]
             await until(lambda: first.seen and second.seen)
             together.set()

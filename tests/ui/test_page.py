@@ -17,11 +17,11 @@ from tests.rig.engine import free_port
 from tests.ui.conftest import DESKTOP, NARROW, PHONE, api, running, turn, until, waiting
 
 REACHABLE = """[...document.querySelectorAll('main button, main input, main select, main [tabindex="0"]')]
-    .filter(one => one.checkVisibility() && !one.disabled && !(one.type === 'radio' && !one.checked)).length"""
+    .filter(one => one.checkVisibility() && !one.disabled && !(one.type === 'radio' && !one.checked))
+    .map(one => one.dataset.number = Math.random().toString())"""
 FOCUSED = """() => {
     const one = document.activeElement;
     const shown = one.type === 'radio' ? one.nextElementSibling : one;
-    one.dataset.number ??= Math.random();
     return [one.closest('main') ? one.dataset.number : '', getComputedStyle(shown).outlineStyle !== 'none'];
 }"""
 INTRUDER = """() => {
@@ -127,7 +127,8 @@ def test_law_and_bounds_are_changed_with_the_keyboard_alone(proxy, open_page):
     page = open_page(proxy.url)
     expect(page.locator("#law")).to_have_value("fixed")
     page.locator("#law").focus()
-    page.keyboard.type("aimd")
+    page.keyboard.press("a")
+    expect(page.locator("#law")).to_have_value("aimd")
     for key in ("Tab", "5", "Tab", "4", "0", "Tab", "Tab", "Enter"):  # smallest, largest, mode, Apply
         if key == "5":
             page.keyboard.press("ControlOrMeta+a")
@@ -279,16 +280,17 @@ def test_the_keyboard_reaches_everything(proxy, open_page):
     turn(proxy, "one")
     page = open_page(proxy.url)
     until(lambda: page.locator("#sessions tr").count() == 1)
-    wanted = page.evaluate(REACHABLE)
+    expect(page.locator("#law")).to_have_value("fixed")
+    wanted = set(page.evaluate(REACHABLE))
     page.locator("#token-button").focus()
     seen = set()
-    for _ in range(wanted + 5):
+    for _ in range(len(wanted) + 8):
         page.keyboard.press("Tab")
         name, outlined = page.evaluate(FOCUSED)
         if name:
             assert outlined
             seen.add(name)
-    assert len(seen) == wanted
+    assert seen >= wanted
 
 
 def test_colours_are_chosen_and_remembered(proxy, open_page):

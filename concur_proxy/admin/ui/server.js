@@ -26,7 +26,7 @@ async function failure(answer) {
 }
 
 const SILENCE_MS = 15000; // events come at least every few seconds
-const PAUSES_MS = [500, 1000, 2000, 4000];
+const PAUSES_MS = [500, 1000, 2000];
 
 /**
  * Listen for ever, over restarts of the proxy. Calls told(state), and changed(condition, words) with live, lost or shut.

@@ -133,7 +133,8 @@ class Progress:
     def answer(self, batch: str, answers: Sequence[Answer]) -> None:
         """Keep what lines came to (invariants 1 and 2), and let those go on that waited for them (5)."""
         with self._database.transaction() as t:
-            fresh = [answer for answer in answers if _keep(t, batch, answer)]
+            in_order = sorted(answers, key=lambda answer: answer.number)  # two runners must not lock each other out
+            fresh = [answer for answer in in_order if _keep(t, batch, answer)]
             t.run(
                 "UPDATE batches SET completed = completed + :completed, failed = failed + :failed, "
                 "input_tokens = input_tokens + :input, cached_tokens = cached_tokens + :cached, "

@@ -43,7 +43,7 @@ def may_repeat(kind: Kind, method: bytes, *, generation: bool) -> bool:
 class RetryBudget:
     """Tries beyond the first: ``share`` of the requests, saved up to ``MOST``; a share of 0 allows none."""
 
-    __slots__ = ("_left", "_seen", "_share", "refused", "taken")
+    __slots__ = ("_left", "_seen", "_share", "refused", "resumed", "taken")
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -51,6 +51,12 @@ class RetryBudget:
         self._seen = 0
         self.taken = 0
         self.refused = 0
+        self.resumed = 0
+        """Of those taken, streams that went on in the middle."""
+
+    def counts(self) -> dict[str, int]:
+        """Return what became of requests that engines failed."""
+        return {"sent_again": self.taken - self.resumed, "resumed": self.resumed, "over_budget": self.refused}
 
     def take(self, requests: int) -> bool:
         """Tell whether one more may be sent again, now that there have been so many requests."""

@@ -468,7 +468,10 @@ class Turn:
         handler.on_lost(backend)
         self._stream = HeldStream(self._exchange, handler.heartbeats or Rounds(0.0), [], self._route.shape)
         self._stream.opened = True
-        return self._try_again()
+        if not self._try_again():
+            return False
+        handler.retries.resumed += 1
+        return True
 
     def _try_again(self) -> bool:
         """Go to another backend, or where there is none to the same."""

@@ -602,6 +602,14 @@ PROXY = Chapter(
             of.engines(lambda e: e.connection_retries),
         ),
         Family(
+            "concur_repeats_total",
+            "",
+            "Requests that an engine failed: sent_again before any byte of an answer, resumed from another engine in "
+            "the middle of a stream, or over_budget for either (upstream.retry_budget).",
+            ("result",),
+            lambda f, _: [((result,), count) for result, count in f.repeats.items()],
+        ),
+        Family(
             "concur_relay_bytes_total",
             "bytes",
             "Bytes sent to and received from the backend by its connections, heads and framing included.",

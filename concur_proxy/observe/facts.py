@@ -63,5 +63,7 @@ class ProxyFacts:
     """Leases of background responses whose requests have been answered."""
     compiled: bool = False
     """The data path runs compiled."""
+    repeats: Mapping[str, int] = field(default_factory=dict)
+    """What became of requests that engines failed: sent again, resumed in the middle, or over the budget for that."""
     shared: SharedFacts | None = None
     """None where this proxy is the only one."""

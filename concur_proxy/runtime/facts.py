@@ -27,6 +27,7 @@ def gather(node: Node) -> ProxyFacts:
         requests_open=len(node.handler.turns),
         background_leases=len(node.handler.background),
         compiled=COMPILED,
+        repeats=node.handler.retries.counts(),
         shared=None if node.replicas is None else node.replicas.facts(),
     )
 

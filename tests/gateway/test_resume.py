@@ -132,6 +132,7 @@ def test_a_chat_goes_on_as_one_stream_with_one_id_and_the_usage_of_both():
     assert record.backend == "b1"
     assert proxy.lost == ["b0"]
     assert proxy.turns[0].outcome == "completed"
+    assert proxy.handler.retries.counts() == {"sent_again": 0, "resumed": 1, "over_budget": 0}
 
 
 def test_the_usage_that_the_proxy_asked_for_itself_stays_its_own():

@@ -98,6 +98,7 @@ FACTS = ProxyFacts(
     law_parameters={"usage_high": 0.5},
     requests_open=11,
     background_leases=1,
+    repeats={"sent_again": 3, "resumed": 2, "over_budget": 1},
     shared=SharedFacts(up=True, leads=True, replicas=3, claims=9, claims_late=2, moved=4, windows={GPU: 30.0}),
 )
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"

@@ -1,4 +1,4 @@
-"""Writes the file of keys, whole or not at all, for its owner's eyes only."""
+"""Writes the file of keys, whole or not at all: a new one for its owner's eyes only, others as they were."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ def add_key(path: Path, name: str, *, models: Iterable[str] = (), expires: str |
 
 
 def _replace(path: Path, text: str) -> None:
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    before = path.stat() if path.exists() else None
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as stream:
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
             stream.write(text)
+        if before is not None:  # a proxy that may read it today may do so tomorrow
+            os.chown(beside, before.st_uid, before.st_gid)
+            beside.chmod(before.st_mode & 0o777)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)

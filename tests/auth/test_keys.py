@@ -1,6 +1,7 @@
 """API keys and their file: what is in it opens nothing, what is wrong is said, one more key changes nothing else."""
 
 import math
+import os
 import stat
 
 import pytest
@@ -132,13 +133,17 @@ def test_a_file_that_goes_on_after_its_keys_is_not_touched(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_file_is_its_owners_and_keeps_the_mode_that_it_was_given(tmp_path):
+def test_the_file_is_its_owners_and_keeps_the_group_and_mode_that_it_was_given(tmp_path):
     path = tmp_path / "keys.yaml"
     keys = [add_key(path, "a")]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(path, 0, 65532)
+    owner = path.stat().st_uid, path.stat().st_gid
     keys.append(add_key(path, "b", models=["m"], expires="2030-01-01"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert (path.stat().st_uid, path.stat().st_gid) == owner
     ring = parse(path.read_text(), "f")
     assert [ring.find(key).name for key in keys] == ["a", "b"]
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from concur_proxy.windows.base import Unit
+
+LEAST = 0.5
+"""Of an equal part of the cache: what a replica without a share counts on for sessions that come to it."""
 
 
 def text(amount: float) -> str:
@@ -43,16 +46,24 @@ class Holding:
     maximum: float = math.inf
     """Bounds of the whole window."""
     capacity_tokens: float | None = None
-    told_capacity: float | None = field(default=None)
+    told_capacity: float | None = None
+    """The part of it that the gate was told of."""
 
     @property
     def is_short(self) -> bool:
         return self.target > self.in_force + 1e-6
 
-    @property
-    def cache_tokens(self) -> float | None:
-        """The part of the engine's cache that our sessions may count on."""
+    def our_cache_tokens(self, replicas: int) -> float | None:
+        """Return the part of the engine's cache that our sessions may count on: that of our share, or a small one."""
         whole = self.whole.window if self.whole is not None else 0.0
-        if self.capacity_tokens is None or math.isinf(whole) or whole <= 0.0:
+        if self.capacity_tokens is None or replicas == 1:
             return self.capacity_tokens
-        return self.capacity_tokens * min(1.0, self.in_force / whole)
+        if math.isinf(whole) or whole <= 0.0:
+            return self.capacity_tokens / replicas
+        return self.capacity_tokens * min(1.0, max(self.in_force / whole, LEAST / replicas))
+
+    def whole_cache_tokens(self, ours: float | None) -> float | None:
+        """Return the cache that seems to be there for everybody's sessions, by what seems to be there for ours."""
+        if ours is None or self.capacity_tokens is None or not self.told_capacity:
+            return ours
+        return ours * self.capacity_tokens / self.told_capacity

@@ -16,6 +16,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from concur_proxy.core.gate import Decision
@@ -158,11 +159,11 @@ class Replica:
 
     def view(self, backend: BackendId) -> WindowView:
         """Return a backend as all replicas see it, where this one leads; else as it is here."""
-        here = self.door.view(backend)
         whole = self.leader.decided.get(backend)
         if not self.leads or whole is None:
-            return here
+            return self.door.view(backend)
         holding = self._holdings[backend]
+        here = self._view_here(backend, holding)
         bound = here.bound or holding.bound
         others = [said[backend] for name, said in self._reports.items() if name != self.name and backend in said]
         return add_up(
@@ -209,10 +210,14 @@ class Replica:
         return [*operation, wants], lambda answer: self._synced(answer, using)
 
     def _report(self, backend: BackendId, holding: Holding) -> Report:
-        view = self.door.view(backend)
+        view = self._view_here(backend, holding)
         bound = view.bound or holding.bound
         holding.bound = False
         return report_of(view, self._demand(backend), bound=bound, leaving=self.is_leaving())
+
+    def _view_here(self, backend: BackendId, holding: Holding) -> WindowView:
+        view = self.door.view(backend)
+        return replace(view, cache_tokens=holding.whole_cache_tokens(view.cache_tokens))
 
     def _demand(self, backend: BackendId) -> Demand:
         asked = self.door.gate.asked(backend, now=self.door.clock())
@@ -300,7 +305,7 @@ class Replica:
 
     def _tell_capacity(self, backend: BackendId, holding: Holding) -> None:
         """Let the gate's shadow of the cache have the part that our sessions use; small changes are none."""
-        tokens, told = holding.cache_tokens, holding.told_capacity
+        tokens, told = holding.our_cache_tokens(self.peers + 1), holding.told_capacity
         if tokens is None or (told and abs(tokens - told) < 0.02 * told):
             return
         holding.told_capacity = tokens
@@ -311,6 +316,7 @@ class Replica:
         if holding is not None:
             holding.in_force += charge
             holding.target += charge
+            self._tell_capacity(backend, holding)
 
     # leading
 

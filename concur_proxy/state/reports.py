@@ -32,6 +32,7 @@ class Report:
     busy_s: float = 0.0
     records_age_s: float = math.inf
     cache_tokens: float | None = None
+    """Of the whole cache, as far as this replica's sessions find it."""
     bound: bool = False
     leaving: bool = False
     """The replica ends: it needs what is active, and nothing beside."""
@@ -57,7 +58,8 @@ def report_of(view: WindowView, demand: Demand, *, bound: bool, leaving: bool = 
 def add_up(reports: Sequence[Report], *, window: float, minimum: float, maximum: float, bound: bool) -> WindowView:
     """Return a backend as all replicas together see it.
 
-    A prefix that sessions of several replicas share is in the engine's cache once. ``bound``: some replica's share has
+    A prefix that sessions of several replicas share is in the engine's cache once; how much of that cache seems to be
+    there each says by what it sees. ``bound``: some replica's share has
     kept a turn waiting; that is the window's doing only while no other replica has the room.
     """
     active = sum(report.active for report in reports)
@@ -81,7 +83,7 @@ def add_up(reports: Sequence[Report], *, window: float, minimum: float, maximum:
         shared_tokens=shared,
         running_tokens=sum(report.running_tokens for report in reports),
         busy_s=max((report.busy_s for report in reports), default=0.0),
-        cache_tokens=sum(caches) if caches and len(caches) == len(reports) else None,
+        cache_tokens=sum(caches) / len(caches) if caches else None,
     )
 
 

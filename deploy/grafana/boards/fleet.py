@@ -70,8 +70,8 @@ FLEET = Board(
                 ),
                 Panel(
                     "Tried again per second",
-                    "Kept connections that had died, turns put back in line because a backend was full or lost, and what "
-                    "became of requests that an engine failed. over_budget: too many for upstream.retry_budget.",
+                    "Kept connections that had died, turns put back in line because a backend was full or lost, and "
+                    "what became of requests that an engine failed. over_budget: too many for upstream.retry_budget.",
                     (
                         Query(rate("concur_connection_retries_total", by="backend"), "{{backend}} connection"),
                         Query(rate("concur_turns_requeued_total", J), "put back in line"),

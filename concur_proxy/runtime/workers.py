@@ -9,9 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 
+from concur_proxy.errors import ConcurError
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SHORTEST_LIFE_S = 1.0
 """A worker that ends sooner is started again only after this long."""
 
@@ -36,7 +40,7 @@ class _Workers:
         self._worst = 0
 
     def run(self) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             signal.signal(number, lambda received, _frame: self._end(received))
         for worker in range(self._count):
             self._start(worker)
@@ -46,17 +50,25 @@ class _Workers:
         return self._worst
 
     def _start(self, worker: int) -> None:
+        signal.pthread_sigmask(
+            signal.SIG_BLOCK, SIGNALS
+        )  # one that came here would be taken by our handler in the child
         pid = os.fork()
         if pid == 0:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             os._exit(self._in_child(worker))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         self._started[pid] = time.monotonic()
         self._numbers[pid] = worker
 
     def _in_child(self, worker: int) -> int:
         try:
             return self._work(worker)
+        except ConcurError as error:
+            sys.stderr.write(f"concur-proxy: {error.message}\n")
+            return 1
         except BaseException:
             logger.exception("a worker failed")
             return 1
@@ -65,7 +77,8 @@ class _Workers:
         lived_s = time.monotonic() - self._started.pop(pid, 0.0)
         worker = self._numbers.pop(pid, 0)
         if self._ending:
-            self._worst = max(self._worst, abs(status))
+            ours = status in {-number for number in SIGNALS}  # it had not yet begun to serve
+            self._worst = max(self._worst, 0 if ours else abs(status))
             return
         logger.warning("worker %d has ended with status %d and is started again", pid, status)
         time.sleep(max(0.0, SHORTEST_LIFE_S - lived_s))

@@ -13,7 +13,7 @@ from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-CONNECT_S = 0.5
+CONNECT_S = 1.0
 
 SAME = {"valkey": "redis", "valkeys": "rediss"}
 

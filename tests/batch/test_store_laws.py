@@ -38,6 +38,8 @@ class World(RuleBasedStateMachine):
         self.now = 1000.0
         self.sessions: dict[str, list[int | None]] = {}
         self.answers: dict[str, dict[int, Answer]] = {}
+        self.closed: dict[str, set[int]] = {}
+        """Lines that got no answer, and must not get one any more."""
         self.holds: dict[str, set[str]] = {runner: set() for runner in RUNNERS}
         self.until = dict.fromkeys(RUNNERS, 0.0)
 
@@ -61,7 +63,7 @@ class World(RuleBasedStateMachine):
             lines.append(line)
             place += len(text)
         self.stores.progress.accept(batch, lines, model="m", now=self.now)
-        self.sessions[batch], self.answers[batch] = sessions, {}
+        self.sessions[batch], self.answers[batch], self.closed[batch] = sessions, {}, set()
         return batch
 
     @rule(batch=batches)
@@ -113,10 +115,10 @@ class World(RuleBasedStateMachine):
         batch, numbers = claim
         for attempt in range(1 + twice):
             answers = [Answer(n, failed, b"%d.%d\n" % (n, attempt), Spent(tokens, 0, tokens, 0)) for n in numbers]
-            ended = self.row(batch)["status"] in ENDED
             self.stores.progress.answer(batch, answers)
-            for answer in answers if not ended else ():
-                self.answers[batch].setdefault(answer.number, answer)  # 1: the first one stays
+            for answer in answers:
+                if answer.number not in self.closed[batch]:
+                    self.answers[batch].setdefault(answer.number, answer)  # 1: the first one stays
 
     @rule(batch=batches, runner=st.sampled_from(RUNNERS), ending=st.sampled_from(("completed", "expired")))
     def finish(self, batch: str, runner: str, ending: str) -> None:
@@ -131,9 +133,9 @@ class World(RuleBasedStateMachine):
             assert ending == "expired" or not undone  # nothing is complete that has open lines
         if status in {"finalizing", "cancelling"}:
             while rows := progress.unanswered(batch, 2):
-                progress.close_lines(
-                    batch, [Answer(row["number"], True, b"%d closed\n" % row["number"]) for row in rows]
-                )
+                numbers = [row["number"] for row in rows]
+                progress.close_lines(batch, [Answer(n, failed=True, text=b"%d closed\n" % n) for n in numbers])
+                self.closed[batch].update(numbers)
             progress.end(batch, runner, now=self.now)
             assert (self.row(batch)["status"] in ENDED) == (batch in self.holds[runner])
 

@@ -29,12 +29,15 @@ class Moment:
 @dataclass(slots=True)
 class Series:
     backend: str
+    unit: str = "sessions"
+    """Of the windows."""
     moments: list[Moment] = field(default_factory=list)
 
     def note(self, regulator: Regulator, generated_tokens: int) -> None:
         """Keep the newest update, with the tokens that the engine had generated when it was last read."""
         point = regulator.history[-1]
         snapshot = regulator.law_snapshot()
+        self.unit = regulator.law.unit.value
         self.moments.append(
             Moment(
                 at=point.at,

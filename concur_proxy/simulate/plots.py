@@ -95,11 +95,18 @@ def smoothed(times: Sequence[float], values: Sequence[float]) -> list[float]:
     return means
 
 
+def windows_in(unit: str) -> Values:
+    """Return the windows of laws that count in this unit, nothing of others: they have an axis of their own."""
+    windows = _of(lambda moment: moment.window)
+    return lambda series: windows(series) if series.unit == unit else ([], [])
+
+
 SIGNAL = "congestion signal"
 THRESHOLD = _of(lambda moment: moment.law.get("threshold"))
 """Dashed, where a law tells it."""
 PANELS: Sequence[tuple[str, Values]] = (
-    ("window", _of(lambda moment: moment.window)),
+    ("window, sessions", windows_in("sessions")),
+    ("window, tokens", windows_in("tokens")),
     ("active sessions", _of(lambda moment: moment.active)),
     ("turns held", _of(lambda moment: moment.held)),
     ("KV usage", _of(lambda moment: moment.kv_usage, smooth=True)),

@@ -101,4 +101,4 @@ class Eviction:
         self._evictions, self._requests = None, 0.0
 
     def snapshot(self) -> Mapping[str, object]:
-        return {"congestion": self._congestion}
+        return {"congestion": self._congestion, "threshold": self.threshold}

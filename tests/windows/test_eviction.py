@@ -86,7 +86,7 @@ def test_without_a_sample_it_stays():
 
 def test_it_tells_its_signal():
     run = Run(Eviction())
-    assert run.law.snapshot() == {"congestion": None}
+    assert run.law.snapshot() == {"congestion": None, "threshold": 0.75}
     verdict = run.step(kv_usage=0.5, preemptions=3.0, requests=10.0)
-    assert run.law.snapshot() == {"congestion": pytest.approx(0.65)}
+    assert run.law.snapshot() == {"congestion": pytest.approx(0.65), "threshold": 0.75}
     assert verdict.reason == "KV usage 0.50, 0.30 evictions per request: congestion 0.65 is below 0.75: grow"

@@ -433,7 +433,7 @@ class Gate:
     def _enter(self, turn: Turn, pool: Pool, backends: Sequence[Backend], now: float) -> Lease | None:
         """Let an arriving turn in where the rules and those who wait permit it."""
         session, admission = turn.session, self._admission
-        held_back = pool.line.holds(turn)
+        held_back = pool.line.holds_cold and pool.line.holds(turn)
         if session.idle and session.place is backends[0]:
             lease = None if held_back else admission.ride(turn, backends[0], now)
             if lease is not None or self._waiting.is_full:

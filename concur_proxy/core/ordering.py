@@ -24,7 +24,7 @@ from concur_proxy.model import BackendId
 class Line:
     """All lanes of one pool, and who has reserved what in it."""
 
-    __slots__ = ("_ageing", "_kept_from_cold", "_lanes", "_reserved", "holds_cold", "order", "waiting")
+    __slots__ = ("_ageing", "_kept_from_cold", "_lanes", "_newest", "_reserved", "holds_cold", "order", "waiting")
 
     def __init__(self, order: Order) -> None:
         self.order = order
@@ -33,6 +33,8 @@ class Line:
         """Cold turns wait, whatever room there is."""
         self._ageing = Ageing(order.patience) if order.ages else None
         self._lanes: dict[LaneName, Lane] = {}
+        self._newest: Entry | None = None
+        """Of the turn that has arrived last, until it joins or the line is gone through again."""
         self._reserved: dict[BackendId, Place] = {}
         self._kept_from_cold: dict[BackendId, Place] = {}
         """Backends that only cold turns are kept from."""
@@ -42,6 +44,13 @@ class Line:
         return self.order.place(turn.entry or self._entry(turn))
 
     def _entry(self, turn: Turn) -> Entry:
+        """Return the entry of a turn that stands in no line; one that arrives is asked for it more than once."""
+        entry = self._newest
+        if entry is None or entry.turn is not turn:
+            entry = self._newest = self._new_entry(turn)
+        return entry
+
+    def _new_entry(self, turn: Turn) -> Entry:
         if self._ageing is not None and self._ageing.is_overdue(turn):
             return Entry(OVERDUE, fifo_key(turn, self.order.head_start_s), turn.ticket, turn)
         rank, key = self.order.rank(turn)
@@ -66,6 +75,7 @@ class Line:
             lane = self._lanes[name] = self.order.lane(name)
         turn.lane = lane
         turn.entry = turn.entry or self._entry(turn)
+        self._newest = None
         lane.push(turn.entry)
         self.waiting += 1
 
@@ -106,7 +116,7 @@ class Line:
     def set_order(self, order: Order) -> None:
         """Let everybody line up anew, in another order; nobody is lost, and who is overdue stays so."""
         turns = [turn for lane in self._lanes.values() for turn in lane.turns()]
-        self._lanes, self.waiting = {}, 0
+        self._lanes, self.waiting, self._newest = {}, 0, None
         self._forget_reservations()
         if not order.ages:
             self._ageing = None
@@ -126,6 +136,7 @@ class Line:
 
     def start_round(self, now: float) -> None:
         """Forget all reservations, and let those go first who are overdue: the line is gone through from its head."""
+        self._newest = None
         self._forget_reservations()
         if self._ageing is not None:
             for turn in self._ageing.newly_overdue(now):

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from concur_proxy.batch import schema
@@ -39,7 +39,7 @@ def finished(stores: Stores, answers: list[Answer], *, now: float = 1000.0) -> s
     return batch
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(size=st.integers(0, 3 * CHUNK_BYTES), parts=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=5))
 def test_any_part_of_a_file_can_be_read(size: int, parts: list[tuple[float, float]], shared: Stores) -> None:
     data = os.urandom(size)

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from concur_proxy.batch import lines
@@ -99,9 +99,11 @@ def test_what_is_no_object_is_no_line(text: bytes) -> None:
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(
         st.sampled_from(["custom_id", "method", "url", "body", "headers"]),
@@ -112,6 +114,7 @@ def test_any_object_is_a_line_or_a_problem(fields: dict[str, Any]) -> None:
     assert isinstance(lines.read(orjson.dumps(fields), CHAT, OWN), Line | Problem)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(status=st.sampled_from([200, 201, 400, 404, 500]), body=st.binary(max_size=50) | json_values.map(orjson.dumps))
 def test_any_answer_is_one_line(status: int, body: bytes) -> None:
     answer = lines.answered("batch_1", 7, "a", status, body)

@@ -6,7 +6,7 @@ import itertools
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from concur_proxy.batch.multipart import MAX_HEAD_BYTES, FormReader, Part
@@ -32,6 +32,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(ends)]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     file=st.binary(max_size=300)
     | st.lists(st.sampled_from([b"\r\n--", b"\r\n", b"--", b"x", b"\r", b"\n"])).map(b"".join),

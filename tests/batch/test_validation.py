@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from concur_proxy.batch.validation import MAX_ERRORS, Found, Reader, Rules
@@ -35,6 +35,7 @@ def codes(found: Found) -> list[tuple[object, object]]:
     return [(error["code"], error["line"]) for error in found.errors]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     sessions=st.lists(st.sampled_from([None, "a", "b"]), min_size=1, max_size=12),
     places=st.lists(st.integers(0, 3000), max_size=20),

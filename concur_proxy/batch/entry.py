@@ -15,6 +15,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
+from concur_proxy.batch.sending import BrokenOffError
 from concur_proxy.config import UpstreamSettings
 from concur_proxy.gateway.connection import Failure
 from concur_proxy.gateway.handler import Handler
@@ -95,7 +96,8 @@ class WholeAnswer:
 
     def on_failure(self, failure: Failure, detail: str) -> None:
         if not self.future.done():
-            self.future.set_exception(OSError(f"{failure.value}: {detail}"))
+            kind = OSError if self._head is None else BrokenOffError
+            self.future.set_exception(kind(f"{failure.value}: {detail}"))
 
 
 async def _nothing_else(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001  # an application's signature

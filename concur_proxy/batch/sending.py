@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Awaitable, Callable
 from random import Random
@@ -15,21 +14,24 @@ from concur_proxy.batch.records import Answer, Claim
 from concur_proxy.gateway.headers import HeaderList, ResponseHead
 from concur_proxy.gateway.hints import COLD_HEADER
 
-logger = logging.getLogger(__name__)
-
 LATER = frozenset({429, 503})
 """Nothing was done yet: this is tried until the batch's time is over."""
 BROKEN = frozenset({502, 504})
 """The engine may have died of it: this is tried ``MAX_BROKEN`` times in all."""
 MAX_BROKEN = 3
+BROKEN_OFF = "The engine did not bring its answer to an end, in several tries."
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
+
+
+class BrokenOffError(OSError):
+    """An answer ended in its middle: the engine died of it, or with it."""
 
 
 class Way(Protocol):
     """The way into the data path."""
 
     async def post(self, path: str, headers: HeaderList, body: bytes) -> tuple[ResponseHead, bytes]:
-        """Return the whole answer; OSError where none comes."""
+        """Return the whole answer; OSError where none comes, BrokenOffError where only a part of it does."""
         ...
 
 
@@ -64,7 +66,9 @@ class Sender:
             try:
                 head, body = await self._way.post(self._endpoint, self._headers(claim, line, attempt), line.body)
             except OSError as error:
-                logger.debug("batch %s, line %d: %s", self._batch, claim.number, error)
+                broken += isinstance(error, BrokenOffError)
+                if broken >= MAX_BROKEN:
+                    return lines.unanswered(self._batch, claim.number, claim.custom_id, "broken_off", BROKEN_OFF)
                 await self._sleep(self._pause(attempt))
                 continue
             broken += head.status in BROKEN

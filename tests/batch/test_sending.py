@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from concur_proxy.batch.records import Answer, Claim
-from concur_proxy.batch.sending import LONGEST_PAUSE_S, MAX_BROKEN, Sender, retry_after_s
+from concur_proxy.batch.sending import LONGEST_PAUSE_S, MAX_BROKEN, BrokenOffError, Sender, retry_after_s
 from concur_proxy.gateway.headers import Framing, HeaderList, ResponseHead
 from concur_proxy.gateway.hints import COLD_HEADER, urgency
 from tests.batch.stores import CHAT
@@ -19,6 +19,9 @@ from tests.batch.stores import CHAT
 def head(status: int, **values: str) -> ResponseHead:
     told = {name.replace("_", "-").encode(): value.encode() for name, value in values.items()}
     return ResponseHead(status, b"", [], told, Framing.LENGTH)
+
+
+BROKEN_OFF = head(200)
 
 
 class Way:
@@ -33,6 +36,8 @@ class Way:
         answer = self.answers.pop(0)
         if answer is None:
             raise OSError("nobody is there")
+        if answer is BROKEN_OFF:
+            raise BrokenOffError("half of it")
         return answer, b'{"answer": %d}' % answer.status
 
 
@@ -92,6 +97,14 @@ def test_what_may_have_broken_an_engine_is_not_tried_for_ever() -> None:
     assert answer.failed
     assert len(way.sent) == MAX_BROKEN + 1
     assert orjson.loads(answer.text)["response"]["status_code"] == 502
+
+
+def test_what_breaks_off_is_not_tried_for_ever() -> None:
+    answer, way, _ = play([None, BROKEN_OFF, head(503), BROKEN_OFF, head(502), head(200)])
+    assert answer.failed
+    assert (len(way.sent), orjson.loads(answer.text)["response"]["status_code"]) == (5, 502)
+    answer, way, _ = play([BROKEN_OFF, BROKEN_OFF, BROKEN_OFF, head(200)])
+    assert (len(way.sent), orjson.loads(answer.text)["error"]["code"]) == (3, "broken_off")
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422, 500])

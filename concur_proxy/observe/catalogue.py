@@ -285,6 +285,20 @@ GATE = Chapter(
             of.one(lambda g: g.sessions),
         ),
         Family(
+            "concur_lineage_sessions",
+            "",
+            "Sessions that are known by what they have said; no sample with sessions.lineage: false.",
+            (),
+            of.fact(lambda f: f.lineage_sessions),
+        ),
+        Family(
+            "concur_lineage_bytes",
+            "bytes",
+            "Memory for that, of sessions.lineage_memory_bytes at most.",
+            (),
+            of.fact(lambda f: f.lineage_bytes),
+        ),
+        Family(
             "concur_session_pauses_total",
             "",
             "Sessions that lost their place between two turns, and came back to a line.",

@@ -61,6 +61,10 @@ class ProxyFacts:
     """Requests on their way, held and running, on all paths."""
     background_leases: int = 0
     """Leases of background responses whose requests have been answered."""
+    lineage_sessions: int | None = None
+    """Sessions that are known by what they have said; None where none are."""
+    lineage_bytes: int | None = None
+    """Memory that this takes, as it is reckoned against its bound."""
     compiled: bool = False
     """The data path runs compiled."""
     repeats: Mapping[str, int] = field(default_factory=dict)

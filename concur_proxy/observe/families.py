@@ -66,6 +66,11 @@ def one(read: Callable[[GateSnapshot], float]) -> Read:
     return lambda facts, _: [((), read(facts.gate))]
 
 
+def fact(read: Callable[[ProxyFacts], float | None]) -> Read:
+    """Make one sample of what is known of the proxy, none where it is not."""
+    return lambda facts, _: () if (value := read(facts)) is None else [((), value)]
+
+
 # one sample of each of something
 
 

@@ -26,6 +26,8 @@ def gather(node: Node) -> ProxyFacts:
         law_parameters=_numbers(_parameters(node)),
         requests_open=len(node.handler.turns),
         background_leases=len(node.handler.background),
+        lineage_sessions=None if node.handler.lineage is None else len(node.handler.lineage),
+        lineage_bytes=None if node.handler.lineage is None else node.handler.lineage.bytes,
         compiled=COMPILED,
         repeats=node.handler.retries.counts(),
         shared=None if node.replicas is None else node.replicas.facts(),

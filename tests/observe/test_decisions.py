@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from concur_proxy.model import BackendId
+from concur_proxy.model import BackendId, ColdLane, PoolId
 from concur_proxy.observe.decisions import DecisionLog
 
 GPU = BackendId("gpu-0")
@@ -42,3 +42,15 @@ def test_from_no_window_to_one_and_back(told):
         "window of gpu-0: inf to 64.0 sessions: the cache is full",
         "window of gpu-0: 64.0 to inf sessions: the cache is full",
     ]
+
+
+def test_what_becomes_of_batch_work_is_told_with_what_it_was_decided_by(caplog):
+    with caplog.at_level("INFO", "concur_proxy.observe.decisions"):
+        for becomes, p99_s in ((ColdLane.HELD, 3.456), (ColdLane.REFUSED, 4.0), (ColdLane.OPEN, None)):
+            DecisionLog.cold_lane(PoolId("m"), becomes, p99_s, objective_s=2.0)
+    held, refused, on = caplog.messages
+    assert "held back" in held
+    assert "p99 to the first token 3.46 s, objective 2 s" in held
+    assert "refused" in refused
+    assert "goes on: nobody asks for anything" in on
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "INFO"]

@@ -98,6 +98,8 @@ FACTS = ProxyFacts(
     law_parameters={"usage_high": 0.5},
     requests_open=11,
     background_leases=1,
+    lineage_sessions=7,
+    lineage_bytes=9000,
     repeats={"sent_again": 3, "resumed": 2, "over_budget": 1},
     shared=SharedFacts(up=True, leads=True, replicas=3, claims=9, claims_late=2, moved=4, windows={GPU: 30.0}),
 )

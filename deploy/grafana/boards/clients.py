@@ -205,8 +205,18 @@ CLIENTS = Board(
                 Panel(
                     "Sessions remembered",
                     "Up to gate.max_sessions; those unheard of for longest are forgotten.",
-                    (Query(f"sum(concur_sessions_known{J})", "known"),),
-                    width=24,
+                    (
+                        Query(f"sum(concur_sessions_known{J})", "known"),
+                        Query(f"sum(concur_lineage_sessions{J})", "of them by what they have said"),
+                    ),
+                    width=12,
+                ),
+                Panel(
+                    "Memory for sessions without a name",
+                    "Up to sessions.lineage_memory_bytes; at the bound those unheard of for longest are forgotten.",
+                    (Query(f"sum(concur_lineage_bytes{J})", "lineage"),),
+                    "bytes",
+                    width=12,
                 ),
             ),
         ),

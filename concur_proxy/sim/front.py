@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
 
 from concur_proxy.core.gate import Decision, Gate
 from concur_proxy.model import (
@@ -47,7 +48,14 @@ class Call:
     lease: Lease | None = None
     ticket: int | None = None
     runner: Runner | None = None
+    tries: int = 0
+    """How often an engine has refused it."""
     lost: frozenset[BackendId] = field(default_factory=frozenset)
+
+
+MAX_TRIES = 30
+LONGEST_PAUSE_S = 4.0
+"""As in ``gateway``: a turn that an engine has refused waits a while, longer with every try, and is then sent again."""
 
 
 class Front:
@@ -60,13 +68,17 @@ class Front:
         events: Events,
         *,
         on_record: Callable[[TurnRecord], None],
+        on_refusal: Callable[[BackendId], None],
         tells_cached: bool,
         reconnect_s: float,
+        random: Random,
     ) -> None:
         self.gate = gate
         self.runners = runners
         self._events = events
         self._on_record = on_record
+        self._on_refusal = on_refusal
+        self._random = random
         self._tells_cached = tells_cached
         self._reconnect_s = reconnect_s
         self._calls: dict[int, Call] = {}
@@ -100,6 +112,9 @@ class Front:
         if end is End.LOST:
             self._lost(call)
             return
+        if end is End.REFUSED:
+            self._refused_there(call)
+            return
         cached = request.cached_tokens if self._tells_cached else None
         self._finish(call, Outcome.COMPLETED, Usage(request.prompt_tokens, request.output_tokens, cached))
         call.on_answer(call)
@@ -118,6 +133,24 @@ class Front:
             return
         self._finish(call, Outcome.BACKEND_LOST, None)
         call.on_failure(call, "backend_lost", self._reconnect_s)
+
+    def _refused_there(self, call: Call) -> None:
+        """The engine is full: the turn goes back among the held."""
+        lease, runner = call.lease, call.runner
+        assert lease is not None
+        assert runner is not None
+        self._on_refusal(runner.backend)
+        call.tries += 1
+        if call.tries >= MAX_TRIES:
+            self._finish(call, Outcome.OVERLOADED, None)
+            call.on_failure(call, "overloaded", self._reconnect_s)
+            return
+        assert call.ticket is not None
+        call.lease = call.runner = call.request = None
+        self._calls[call.ticket] = call
+        pause = min(0.25 * 2.0 ** min(call.tries, 10), LONGEST_PAUSE_S) * self._random.uniform(0.5, 1.0)
+        now = self._events.now
+        self._deliver(self.gate.requeue(lease, not_before=now + pause, avoid=call.lost, now=now))
 
     def _finish(self, call: Call, outcome: Outcome, usage: Usage | None) -> None:
         lease, request = call.lease, call.request

@@ -43,4 +43,4 @@ class Past:
         if end is End.COMPLETE:
             call.on_answer(call)
         else:
-            call.on_failure(call, "backend_lost", RECONNECT_S)
+            call.on_failure(call, "overloaded" if end is End.REFUSED else "backend_lost", RECONNECT_S)

@@ -20,6 +20,8 @@ class End(enum.Enum):
     COMPLETE = "complete"
     LOST = "lost"
     """The engine has died."""
+    REFUSED = "refused"
+    """The engine is full and has not taken it."""
 
 
 OnEnd = Callable[[End], None]
@@ -52,8 +54,11 @@ class Runner:
     Equal steps are merged, as far as the next reading of the engine; whatever else happens to it meanwhile cuts them.
     """
 
-    def __init__(self, backend: BackendId, config: EngineConfig, events: Events) -> None:
+    def __init__(
+        self, backend: BackendId, config: EngineConfig, events: Events, *, max_queued: int | None = None
+    ) -> None:
         self.backend = backend
+        self.max_queued = max_queued
         self.config = config
         self.engine = Engine(config)
         self.started_at = events.now
@@ -95,8 +100,12 @@ class Runner:
         return (pool.used - taken) / max(1, pool.total - 1 - taken)
 
     def submit(self, request: Request, on_end: OnEnd) -> None:
-        """Give the engine a request; it must be up."""
+        """Give the engine a request; it must be up. One that is full refuses it at once."""
         self.catch_up()
+        if self.max_queued is not None and self.engine.waiting >= self.max_queued:
+            self.engine.stats.rejections += 1
+            self._events.after(0.0, partial(on_end, End.REFUSED))
+            return
         self.engine.submit(request)
         self._ends[request] = on_end
         self._wake()

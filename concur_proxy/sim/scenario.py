@@ -35,6 +35,8 @@ class EnginePart(Part):
     """Tokens of one step (``max_num_batched_tokens``)."""
     max_running: int | None = Field(None, ge=1)
     """Requests that run at once (``max_num_seqs``)."""
+    max_queued: int | None = Field(None, ge=0)
+    """Requests that wait in the engine; further ones are answered 503, as vLLM does where it is told to."""
     block_size: int = Field(16, ge=1, le=1024)
     """Tokens of a KV block; larger ones are faster to simulate and hit a little less."""
 

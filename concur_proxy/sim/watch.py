@@ -32,6 +32,7 @@ class Watch:
         self._events = events
         self._random = random
         self._generated = 0
+        self._hurries = False
 
     def start(self) -> None:
         """Read the metrics for the first time, before anything runs."""
@@ -59,6 +60,17 @@ class Watch:
         else:
             self._events.after(PATIENCE * signals.interval_s, self._update)
         self._schedule()
+
+    def refused(self) -> None:
+        """The engine has refused a turn: the window moves at once."""
+        self.regulator.tracker.refused()
+        if not self._hurries:
+            self._hurries = True
+            self._events.at(self._events.now, self._hurry, last=True)
+
+    def _hurry(self) -> None:
+        self._hurries = False
+        self._update()
 
     def _told(self, sample: EngineSample) -> None:
         self.regulator.sample(sample)

@@ -49,7 +49,9 @@ class World:
         self.seed = seed
         self.events = Events()
         self.runners = {
-            BackendId(name): Runner(BackendId(name), part.engine.config(), self.events)
+            BackendId(name): Runner(
+                BackendId(name), part.engine.config(), self.events, max_queued=part.engine.max_queued
+            )
             for name, part in scenario.engines.items()
         }
         self.pools = {BackendId(name): PoolId(part.model) for name, part in scenario.engines.items()}
@@ -58,8 +60,10 @@ class World:
             self.runners,
             self.events,
             on_record=self._on_record,
+            on_refusal=self._on_refusal,
             tells_cached=scenario.signals.cached_tokens,
             reconnect_s=policy.retry_after_s,
+            random=Random(f"{seed}/pauses"),
         )
         self.past = Past(self._by_pool(), self.events)
         self.watches: dict[BackendId, Watch] = {}
@@ -114,6 +118,9 @@ class World:
 
     def _on_record(self, record: TurnRecord) -> None:
         self.watches[record.backend].regulator.record(record, now=self.events.now)
+
+    def _on_refusal(self, backend: BackendId) -> None:
+        self.watches[backend].refused()
 
     def _on_problem(self, _words: str, error: Exception | None) -> None:
         if error is not None:  # in traffic the window would stay; here somebody wants to know

@@ -272,3 +272,30 @@ def test_a_session_departs_once_whether_it_says_so_or_its_lease_does(goodbye):
         assert one.front.view(name).departed < 4
         one.front.gate.tick(now=one.events.now + 3600)
     assert one.front.view(name).departed == 4
+
+
+FULL = [{"engine": ENGINE | {"max_running": 2, "max_queued": 1}}]
+
+
+def test_turns_that_a_full_engine_refuses_wait_and_are_sent_again():
+    one = world(scenario(backends=FULL))
+    result = one.run()
+    (runner,) = one.runners.values()
+    assert runner.engine.stats.rejections > 0
+    assert (result.figures.sessions, result.figures.errors) == (12, 0)
+
+
+def test_laws_hear_of_refusals_at_once():
+    """A window that refusals cut is refused less often than one that does not mind them."""
+    refusals = {}
+    for law in ("unlimited", "aimd"):
+        one = world(scenario(backends=FULL), law)
+        one.run()
+        (refusals[law],) = (runner.engine.stats.rejections for runner in one.runners.values())
+    assert 0 < refusals["aimd"] < refusals["unlimited"] / 2
+
+
+def test_what_goes_past_the_proxy_is_refused_to_its_face():
+    seen, unseen = {"sessions": 2, "turns": 2}, {"sessions": 10, "turns": 2, "unseen": True}
+    troubles = play(scenario(seen, unseen, backends=FULL, client={"retries": 2})).troubles
+    assert set(troubles) == {"overloaded"}

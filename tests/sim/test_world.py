@@ -274,7 +274,7 @@ def test_a_session_departs_once_whether_it_says_so_or_its_lease_does(goodbye):
     assert one.front.view(name).departed == 4
 
 
-FULL = [{"engine": ENGINE | {"max_running": 2, "max_queued": 1}}]
+FULL = [{"engine": ENGINE | {"max_running": 4, "max_queued": 3}}]
 
 
 def test_turns_that_a_full_engine_refuses_wait_and_are_sent_again():

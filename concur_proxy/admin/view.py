@@ -10,7 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from concur_proxy.admin.reports import BackendReport, StatusReport
+from concur_proxy.model import ColdLane
 from concur_proxy.windows.base import Unit
+
+BATCH = {
+    ColdLane.OPEN.value: "batch work goes on",
+    ColdLane.HELD.value: "batch work is held back",
+    ColdLane.REFUSED.value: "batch work is refused",
+}
 
 _LEGEND = (
     "active: sessions with a place, of the window. KV tokens: what they occupy, of what the cache holds; of the\n"
@@ -59,6 +66,10 @@ def _row(backend: BackendReport) -> Iterator[str]:
 
 
 def _remarks(status: StatusReport) -> Iterator[str]:
+    for lane in status.hot_lanes:
+        p99 = "nobody asks" if lane.p99_s is None else f"p99 {lane.p99_s:.2f} s"
+        first = f"first token of interactive turns: {p99}, objective {lane.objective_s:g} s"
+        yield f"{lane.pool}: {first}; {BATCH[lane.batch]}"
     for backend in status.backends:
         if backend.problem:
             yield f"{backend.name}: {backend.problem}"

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from rich.console import Console
 
-from concur_proxy.admin.reports import BackendReport, SessionState, SignalsReport, StatusReport
+from concur_proxy.admin.reports import BackendReport, HotLaneReport, SessionState, SignalsReport, StatusReport
 from concur_proxy.admin.view import render
 
 STATUS = StatusReport(
@@ -104,3 +104,16 @@ def test_the_table_shows_every_backend_and_why():
     assert "gpu:8000: window: KV usage 0.12 is below 0.2: the window grows" in shown
     assert "spare: connection refused" in shown
     assert "spare: metrics: /metrics is missing (404)" in shown
+
+
+def test_it_shows_how_interactive_turns_fare_where_they_have_an_objective():
+    lanes = [
+        HotLaneReport(pool="a", p99_s=2.345, objective_s=2, batch="held"),
+        HotLaneReport(pool="b", p99_s=None, objective_s=2, batch="open"),
+    ]
+    console = Console(width=120)
+    with console.capture() as captured:
+        console.print(render(STATUS.model_copy(update={"hot_lanes": lanes})))
+    shown = captured.get()
+    assert "a: first token of interactive turns: p99 2.35 s, objective 2 s; batch work is held back" in shown
+    assert "b: first token of interactive turns: nobody asks, objective 2 s; batch work goes on" in shown

@@ -4,8 +4,8 @@
 #     docker run --rm -p 8080:8080 concur-proxy serve --backend http://engine:8000
 #
 # BASE: any image with Python 3.11 or newer that has Debian's or Ubuntu's packages. Pin it by digest where builds must be
-# the same for ever: --build-arg BASE=docker.io/library/python:3.13.9-slim-bookworm@sha256:...
-ARG BASE=docker.io/library/python:3.13.9-slim-bookworm
+# the same for ever: --build-arg BASE=python:3.13.9-slim-bookworm@sha256:...
+ARG BASE=python:3.13.9-slim-bookworm
 
 FROM ${BASE} AS build
 # Extras of the package. Traces make the image larger by 30 MB: --build-arg EXTRAS=redis,jwt,otel

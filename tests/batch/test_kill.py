@@ -72,3 +72,15 @@ def test_every_line_is_answered_once_however_often_the_proxy_is_killed(tmp_path:
     assert (done.request_counts.total, done.request_counts.completed) == (LINES, LINES)
     assert [answer["custom_id"] for answer in answers] == [f"id {n}" for n in range(LINES)]
     assert all(answer["response"]["status_code"] == 200 for answer in answers)
+
+
+def test_a_batch_that_was_just_taken_is_not_forgotten(tmp_path: Path) -> None:
+    store = tmp_path / "batches.db"
+    with EngineServer(EngineOptions(port=0, model=MODEL, speed=50.0)) as engine:
+        proxy = proxy_of(engine.url, store)
+        with client_of(proxy, "k") as client:
+            batch = submit(client, [chat(n) for n in range(90)]).id
+        kill(proxy)
+        with proxy_of(engine.url, store) as proxy, client_of(proxy, "k") as client:
+            answers = content(client, wait(client, batch).output_file_id)
+    assert [answer["custom_id"] for answer in answers] == [f"id {n}" for n in range(90)]

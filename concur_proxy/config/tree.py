@@ -270,7 +270,7 @@ class FleetSettings(Section):
         description="Service, or namespace/service, whose ready endpoints are backends (extra k8s).",
     )
     kubernetes_port: str | None = Field(
-        None, min_length=1, max_length=63, description="Name or number of its port; default: the first one."
+        None, min_length=1, description="Name or number of its port; default: the first one."
     )
     aliases: dict[Annotated[str, Field(min_length=1, max_length=256)], Annotated[str, Field(min_length=1)]] = Field(
         {}, max_length=10_000, description="Further names of models: what clients may ask for, and what is served."

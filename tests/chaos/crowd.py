@@ -89,6 +89,9 @@ class Crowd:
         head = (await client.reader.readuntil(b"\r\n\r\n")).lower()
         stream.status = int(head.split(b" ")[1])
         stream.backend = head.partition(b"x-concur-backend: ")[2].partition(b"\r\n")[0].decode()
+        if stream.status != 200:
+            stream.error = f"status {stream.status}"
+            return
         rest = b""
         while size := int(await client.reader.readuntil(b"\r\n"), 16):
             data = await client.reader.readexactly(size + 2)

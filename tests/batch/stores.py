@@ -8,11 +8,10 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
 
 from concur_proxy.batch import schema
 from concur_proxy.batch.database import Database, SqliteDatabase
@@ -23,6 +22,7 @@ from concur_proxy.batch.store import Batches
 from concur_proxy.fleet import warden
 from tests.rig.engine import free_port
 
+PATIENCE_S, POLL_S = 60.0, 0.05
 RETENTION_S = 30 * 86_400
 OWNER = "somebody"
 CHAT = "/v1/chat/completions"
@@ -110,8 +110,8 @@ def _unprivileged(folder: str) -> list[str]:
 
 def _await(programs: Path, port: int, server: subprocess.Popen[bytes], log: Path) -> None:
     asked = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port), "-t", "1"]
-    for _ in range(600):
+    deadline = time.monotonic() + PATIENCE_S
+    while subprocess.run(asked, check=False).returncode != 0:
         assert server.poll() is None, log.read_text()
-        if subprocess.run(asked, check=False).returncode == 0:
-            return
-    pytest.fail(f"PostgreSQL did not start: {log.read_text()}")
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(POLL_S)

@@ -72,8 +72,9 @@ def state_of(session: Session, *, now: float) -> SessionState:
 
 def learn(session: Session, state: SessionState, origin: Backend | None, *, now: float) -> None:
     """Know of a session what another gate has known; of turns that came here first, what they have taught stays."""
-    session.rule, session.parent = state.rule, state.parent
-    session.prefix_key = state.prefix_key
+    if session.origin is None:  # else it is counted under the prefix that its turns here have told
+        session.rule, session.parent = state.rule, state.parent
+        session.prefix_key = state.prefix_key
     if session.turns == 0:
         session.footprint, session.turns = state.footprint, state.turns
         session.tokens_per_byte, session.reuse = state.tokens_per_byte, state.reuse

@@ -66,6 +66,17 @@ def test_a_turn_that_waits_already_rides_the_place_that_comes_after_it():
     assert there.backend().window == 2
 
 
+def test_what_comes_after_its_turn_has_begun_does_not_change_the_prefix_that_it_counts_under():
+    here, there = (Stand(10_000, unit=TOKENS, capacity=20_000) for _ in range(2))
+    here.arrive("s", tokens=900, prefix_key=1)
+    here.finish("s", prompt=900, completion=100)
+    there.arrive("s", tokens=1000, prefix_key=2)
+    moved(here, there, "s")
+    there.finish("s", prompt=1000, completion=100)
+    there.gate.end_session(key("s"), now=there.now)
+    assert there.backend().footprint_tokens == 0
+
+
 def test_the_lease_goes_on_where_it_went():
     here, there = Stand(5, capacity=20_000), Stand(5, capacity=20_000)
     here.arrive("s", tokens=900)

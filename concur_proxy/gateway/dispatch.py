@@ -148,6 +148,8 @@ class Dispatcher:
     def remove_backend(self, backend: BackendId) -> None:
         """Forget a backend; what runs there may still finish."""
         self._up.discard(backend)
+        if not self._in_flight[backend]:
+            del self._in_flight[backend]
         self._deliver(self.gate.remove_backend(backend, now=self.clock()))
 
     def set_pool(self, backend: BackendId, pool: PoolId) -> None:
@@ -156,6 +158,8 @@ class Dispatcher:
     def set_members(self, pool: PoolId, backends: Iterable[BackendId]) -> None:
         """Name the backends of a pool; they take calls from their ``UP`` on."""
         self._members[pool] = tuple(backends)
+        if not self._members[pool]:
+            del self._members[pool]
 
     def backend_event(self, backend: BackendId, event: BackendEvent) -> None:
         if event is BackendEvent.UP:

@@ -319,3 +319,22 @@ def test_a_deadline_in_the_past_does_not_spin():
         assert 2 <= gate.ticks <= 60
 
     run(main())
+
+
+def test_nothing_is_kept_of_backends_that_have_come_and_gone():
+    async def test(dispatcher, _):
+        for number in range(100):
+            backend, pool = BackendId(f"gone-{number}"), PoolId(f"pool-{number}")
+            dispatcher.add_backend(backend, pool, unit=Unit.SESSIONS, window=1)
+            dispatcher.set_members(pool, [backend])
+            dispatcher.backend_event(backend, BackendEvent.UP)
+            assert dispatcher.place(pool) == backend
+            dispatcher.unplace(backend)
+            dispatcher.remove_backend(backend)
+            dispatcher.set_members(pool, [])
+        assert set(dispatcher._in_flight) <= {A}
+        assert set(dispatcher._members) == {POOL}
+        assert dispatcher._up == {A}
+        assert [pool.id for pool in dispatcher.gate._pools] == [POOL]
+
+    dispatching(test)

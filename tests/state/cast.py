@@ -100,7 +100,7 @@ class Door:
 
     def finish(self, ticket: int) -> Lease:
         lease = self.leases.pop(ticket)
-        usage = Usage(100, 10)
+        usage = Usage(100, 10, 30)
         done = self.gate.finish(
             lease, Outcome.COMPLETED, usage, finish_reason=FinishReason.TOOL_CALLS, now=self.clock()
         )
@@ -133,13 +133,16 @@ class Door:
 class Actor:
     """One replica: its gate, its courier, and what of it the test looks at."""
 
-    def __init__(self, client: Redis, prefix: str, name: str, window: float, **policy: Any) -> None:
+    def __init__(
+        self, client: Redis, prefix: str, name: str, window: float, *, unit: Unit = Unit.SESSIONS, **policy: Any
+    ) -> None:
         self.name = name
+        self._arrivals = 0
         self.door = Door(**policy)
         self.courier = Courier(client, prefix, name)
         self.replica = Replica(self.courier, self.door, name=name, max_sessions=1000)  # type: ignore[arg-type]
         self.replica.set_bounds(A, 1.0, float("inf"))
-        self.replica.begin(A, Unit.SESSIONS, window)
+        self.replica.begin(A, unit, window)
 
     @property
     def share(self) -> float:
@@ -158,7 +161,11 @@ class Actor:
         self.courier.go(fate)
 
     def arrive(self, session: str) -> None:
-        facts = TurnFacts(POOL, SessionKey("tenant", session), body_bytes=400)
+        """Agents of three kinds, which now and then change their minds about what kind they are."""
+        self._arrivals += 1
+        facts = TurnFacts(
+            POOL, SessionKey("tenant", session), body_bytes=400, max_output_tokens=10, prefix_key=self._arrivals % 3
+        )
         owners = self.replica.owners
         if owners.is_ours(facts):
             self.door.arrive(facts)

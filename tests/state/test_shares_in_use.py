@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from concur_proxy.state import owners, replica
+from concur_proxy.windows.base import Unit
 from tests.state.cast import A, Actor, settle
 from tests.state.redis import RedisServer, needs_redis
 
@@ -43,10 +44,10 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica, "MEMBER_MS", 3_600_000)
 
 
-def begin(client: Redis, count: int, window: float = WINDOW) -> list[Actor]:
+def begin(client: Redis, count: int, window: float = WINDOW, unit: Unit = Unit.SESSIONS) -> list[Actor]:
     client.flushall()
     no_grace(client)
-    return [Actor(client, PREFIX, f"r{number}", window) for number in range(count)]
+    return [Actor(client, PREFIX, f"r{number}", window, unit=unit) for number in range(count)]
 
 
 def no_grace(client: Redis) -> None:
@@ -68,13 +69,14 @@ def unheard(client: Redis, actor: Actor) -> float:
     return sum(float(charge) for count, _, charge, _ in moves if int(count) > actor.replica.moves_seen)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize(("unit", "window"), [(Unit.SESSIONS, WINDOW), (Unit.TOKENS, 110 * WINDOW)])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32 - 1))
-def test_the_sum_in_use_never_exceeds_the_window(client: Redis, seed: int) -> None:
+def test_the_sum_in_use_never_exceeds_the_window(client: Redis, unit: Unit, window: float, seed: int) -> None:
     chance = Random(seed)
 
     async def play() -> None:
-        actors = begin(client, 3)
+        actors = begin(client, 3, window, unit)
         settle(actors)
         born = len(actors)
         for _ in range(STEPS):
@@ -105,22 +107,22 @@ def test_the_sum_in_use_never_exceeds_the_window(client: Redis, seed: int) -> No
                 if client.hget(f"{PREFIX}leader", "id") == actor.name:
                     client.delete(f"{PREFIX}leader")
             elif what == "join" and len(actors) < 5:
-                actors.append(Actor(client, PREFIX, f"r{born}", WINDOW))
+                actors.append(Actor(client, PREFIX, f"r{born}", window, unit=unit))
                 born += 1
             elif what == "forget":
                 for each in actors * 2:
                     each.sync()  # a move that nobody will ever hear of counts twice until all have said what they use
                 client.flushall()  # killed, and back with nothing: everybody has time for that
             await asyncio.sleep(0)
-            assert total(actors, client) <= WINDOW + 1e-6
+            assert total(actors, client) <= window * (1 + 1e-9)
         no_grace_when_all_have_spoken(client, actors)
-        assert total(actors) <= WINDOW + 1e-6
+        assert total(actors) <= window * (1 + 1e-9)
         for actor in actors:
             for ticket in list(actor.door.leases):
                 actor.finish(ticket)
         await asyncio.sleep(0)
         settle(actors)
-        assert sum(max(actor.share, actor.load) for actor in actors) >= WINDOW, "a part of it is lost"
+        assert sum(max(actor.share, actor.load) for actor in actors) >= window * (1 - 1e-9), "a part of it is lost"
 
     asyncio.run(play())
 

@@ -88,6 +88,8 @@ def _panel(panel: Panel) -> Any:
     made = made.grid_pos(dashboard.GridPos(h=HEIGHTS.get(panel.kind, HEIGHT), w=panel.width, x=0, y=0))
     for letter, query in zip("ABCDEFGH", panel.queries, strict=False):
         target = Dataquery().expr(query.expr).ref_id(letter).datasource(SOURCE).range()
+        if "histogram_quantile" in query.expr:
+            target = target.exemplar(True)
         if query.legend:
             target = target.legend_format(query.legend)
         if panel.kind == HEAT:

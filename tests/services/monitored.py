@@ -128,7 +128,12 @@ class Agents:
     def _live(self, client: httpx.Client, session: str, number: int, chance: random.Random) -> None:
         habits = self._habits
         messages = [{"role": "user", "content": text(session, habits.words)}]
-        headers = {"X-Session-ID": session, "X-Tenant": f"team-{number % 2}", "X-Vllm-Priority": str(number % 3)}
+        headers = {
+            "X-Session-ID": session,
+            "X-Tenant": f"team-{number % 2}",
+            "X-Vllm-Priority": str(number % 3),
+            "traceparent": f"00-{chance.getrandbits(128) | 1:032x}-{chance.getrandbits(64) | 1:016x}-01",
+        }
         for turn in range(habits.turns):
             asked = {
                 "model": "m",
@@ -178,6 +183,7 @@ class Prometheus:
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}",
+            "--enable-feature=exemplar-storage",
         ]
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
 
@@ -215,6 +221,12 @@ class Prometheus:
         assert answer["status"] == "success", (expr, answer)
         points = [series["values"] for series in answer["data"]["result"]]
         return [([at for at, _ in each], [float(value) for _, value in each]) for each in points]
+
+    def exemplars(self, expr: str) -> list[dict[str, str]]:
+        """Return the labels of the exemplars of the last minute."""
+        asked = {"query": expr, "start": time.time() - 60, "end": time.time()}
+        answer = self.client.get("/api/v1/query_exemplars", params=asked).json()
+        return [each["labels"] for series in answer["data"] for each in series["exemplars"]]
 
     def firing(self) -> set[str]:
         return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -135,6 +136,14 @@ def test_every_query_of_every_panel_has_data(fleet: Fleet) -> None:
 def filled(expr: str) -> str:
     """Return a panel's query as Grafana sends it."""
     return expr.replace("$__rate_interval", "5s").replace("$job", ".*").replace("$backend", ".*")
+
+
+def test_buckets_of_histograms_lead_to_traces(fleet: Fleet) -> None:
+    def traces() -> list[dict[str, str]]:
+        return fleet.prometheus.exemplars("concur_request_duration_seconds_bucket")
+
+    until(traces, "there are no exemplars")
+    assert all(re.fullmatch(r"[0-9a-f]{32}", labels["trace_id"]) for labels in traces())
 
 
 def test_thrashing_despite_control(fleet: Fleet) -> None:

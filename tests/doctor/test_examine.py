@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import httpx
 import pytest
@@ -18,6 +19,7 @@ from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.clients.stack import ProxyProcess
 from tests.doctor.patients import HEALTHY, Patient, serving
 
+PATIENCE_S = 20.0
 SOON = Permissions(apart_s=0.01)
 SHORT = {"CONCUR_UPSTREAM__KEEPALIVE_S": "0.3"}
 QUEUED = HEALTHY.replace('waiting{engine="0"} 0', 'waiting{engine="0"} 4')
@@ -84,16 +86,24 @@ def test_a_proxy_and_its_engines_are_looked_at_together():
 
 
 def test_the_embedded_engine_is_healthy_alone_and_behind_the_proxy():
-    with EngineServer(EngineOptions(port=0, model="alpha", speed=20.0)) as engine, ProxyProcess([engine.url], env=SHORT) as proxy:
+    with (
+        EngineServer(EngineOptions(port=0, model="alpha", speed=20.0)) as engine,
+        ProxyProcess([engine.url], env=SHORT) as proxy,
+    ):
+        deadline = time.monotonic() + PATIENCE_S
         while httpx.get(f"{proxy.url}/concur/status").json()["backends"][0]["signals"]["stale"]:
-            pass
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         assert examine(engine.url, SOON).findings == ()
         assert examine(proxy.url, SOON).findings == ()
 
 
 def test_few_seats_are_seen_against_the_window():
     info = {"max_running_requests": 4}
-    with serving(Patient(info=info)) as patient, ProxyProcess([patient.url], flags=["--window", "8"], env=SHORT) as proxy:
+    with (
+        serving(Patient(info=info)) as patient,
+        ProxyProcess([patient.url], flags=["--window", "8"], env=SHORT) as proxy,
+    ):
         (finding,) = examine(proxy.url, SOON).findings
     assert finding.code == "few-seats"
     assert "below the window of 8 sessions" in finding.what

@@ -116,8 +116,8 @@ class BackendSettings(Section):
         None,
         ge=1,
         le=1024,
-        description="Data-parallel ranks of a vLLM behind this URL: each becomes a backend of its own, to which turns "
-        "are pinned (X-data-parallel-rank).",
+        description="Data-parallel ranks behind this URL, of an engine that honours X-data-parallel-rank (vLLM): each "
+        "becomes a backend of its own, to which turns are pinned.",
     )
     data_parallel_rank: int | None = Field(
         None, ge=0, le=1023, description="The one rank that this backend is; data_parallel_size makes one of each."

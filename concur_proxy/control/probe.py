@@ -9,6 +9,7 @@ from concur_proxy.control.reading import Found, Source, document, sources
 from concur_proxy.control.target import EngineTarget
 from concur_proxy.engines import sglang
 from concur_proxy.engines.base import EngineSample
+from concur_proxy.engines.ranks import of_rank
 from concur_proxy.model import BackendId
 
 
@@ -70,5 +71,6 @@ class EngineProbe:
         for path in sglang.INFO_PATHS:
             reply = await self._fetch(self.target, path, timeout_s=self._timeout_s)
             if isinstance(reply, Reply) and reply.status == 200:
-                return sglang.read_capacity(document(reply.text))
+                told = document(reply.text)
+                return sglang.read_capacity(told if self.target.rank is None else of_rank(told, self.target.rank))
         return None

@@ -12,7 +12,7 @@ from concur_proxy.control.target import EngineTarget
 from concur_proxy.engines import sglang
 from concur_proxy.engines.base import EngineSample
 from concur_proxy.engines.exposition import Unreadable, read_page
-from concur_proxy.engines.ranks import RankPage
+from concur_proxy.engines.ranks import RankPage, of_rank
 from concur_proxy.engines.registry import ENGINES, detect
 
 
@@ -97,8 +97,9 @@ def _metrics(path: str, text: str, target: EngineTarget, at: float) -> Found | P
     return Found(seen, read(page, at))
 
 
-def _loads(path: str, text: str, _target: EngineTarget, at: float) -> Found | Problem:
-    sample = sglang.read_loads(document(text), at)
+def _loads(path: str, text: str, target: EngineTarget, at: float) -> Found | Problem:
+    told = document(text)
+    sample = sglang.read_loads(told if target.rank is None else of_rank(told, target.rank), at)
     return Found("sglang", sample) if sample is not None else Problem(f"no load figures at {path}")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from concur_proxy.engines.exposition import Page, Series
 
@@ -17,6 +19,17 @@ class RankPage(Page):
 
     def get(self, name: str) -> tuple[Series, ...]:
         return tuple(one for one in Page.get(self, name) if _rank(one) in (None, str(self.rank)))
+
+
+def of_rank(document: Any, rank: int) -> Any:
+    """Return SGLang's JSON (``/v1/loads``, ``/server_info``) as one rank would tell it; anything else as it is."""
+    if not isinstance(document, Mapping):
+        return document
+    loads = document.get("loads")
+    if not isinstance(loads, list):
+        return {**document, "dp_size": 1}
+    own = [load for at, load in enumerate(loads) if isinstance(load, Mapping) and load.get("dp_rank", at) == rank]
+    return {**document, "loads": own}
 
 
 def _rank(series: Series) -> str | None:

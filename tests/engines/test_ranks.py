@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from concur_proxy.engines import vllm
+from concur_proxy.engines import sglang, vllm
 from concur_proxy.engines.exposition import Page, Series, read_page
-from concur_proxy.engines.ranks import RankPage
+from concur_proxy.engines.ranks import RankPage, of_rank
 
 TWO = """\
 vllm:num_requests_running{engine="0",model_name="m"} 3
@@ -32,6 +32,15 @@ def test_the_ranks_of_a_real_page_are_its_engines():
     page = read_page((Path(__file__).parent / "data" / "vllm-0.32.txt").read_text())
     whole, first = vllm.read(page, 1.0), vllm.read(RankPage(page.series, rank=0), 1.0)
     assert whole == first
+
+
+def test_one_rank_of_sglangs_json():
+    told = {"loads": [{"dp_rank": 1, "num_running_reqs": 7, "max_total_num_tokens": 10}, {"num_running_reqs": 9}]}
+    assert sglang.read_loads(of_rank({"loads": told["loads"][:1]}, 1), 1.0).running == 7
+    assert sglang.read_loads(of_rank({"loads": [{}, told["loads"][1]]}, 1), 1.0).running == 9  # by its place
+    assert sglang.read_loads(of_rank(told, 0), 1.0) is None
+    assert sglang.read_capacity(of_rank({"max_total_num_tokens": 10, "dp_size": 4}, 2)) == 10
+    assert of_rank([3], 0) == [3]
 
 
 def test_sglangs_label_is_known_too():

@@ -404,6 +404,16 @@ def test_probes_speak_as_the_proxy_does():
     assert probe(merged(ENGINE, SWITCHES["mtls"]))["tcpSocket"] == {"port": "http"}
 
 
+def test_the_test_pod_asks_where_the_proxy_answers_it():
+    def asked(values):
+        return [pod["spec"]["containers"][0]["command"][-1] for pod in of_kind(render(values), "Pod")]
+
+    assert asked(ENGINE) == ["http://test-concur-proxy:8080"]
+    assert asked(merged(ENGINE, SWITCHES["tls"], {"service": {"port": 443}})) == ["https://test-concur-proxy:443"]
+    assert asked(merged(ENGINE, SWITCHES["mtls"])) == []
+    assert asked(merged(ENGINE, {"tests": {"enabled": False}})) == []
+
+
 def test_further_objects_are_templates():
     manifests = render(merged(ENGINE, SWITCHES["more"]))
     assert "test-x" in {one["metadata"]["name"] for one in manifests}

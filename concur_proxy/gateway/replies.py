@@ -132,7 +132,7 @@ def retry_headers(error: ConcurError) -> list[tuple[bytes, bytes]]:
     if isinstance(error, NotAuthenticatedError):
         return [CHALLENGE]
     if not isinstance(error, TurnRefusedError | BackendError):
-        return []
+        return [] if error.retry_after_s is None else [(b"retry-after", b"%d" % math.ceil(error.retry_after_s))]
     headers = [(b"x-should-retry", b"true")]
     if error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % math.ceil(error.retry_after_s)))

@@ -8,6 +8,7 @@ import pytest
 
 from concur_proxy.admin.live import BYTES_PER_S, Live, LiveResponse
 from concur_proxy.errors import TooManyListenersError
+from concur_proxy.gateway.replies import retry_headers
 
 
 class Clock:
@@ -78,8 +79,9 @@ def test_seats_are_bounded_and_given_back():
         scope = {"type": "http", "asgi": {"spec_version": "2.3"}}
         listener = asyncio.create_task(LiveResponse(live)(scope, receive, send))
         await started.wait()
-        with pytest.raises(TooManyListenersError, match="1 pages listen already"):
+        with pytest.raises(TooManyListenersError, match="1 pages listen already") as full:
             await LiveResponse(live)(scope, receive, send)
+        assert retry_headers(full.value) == [(b"retry-after", b"10")]
         assert live.listeners == 1
         gone.set()
         await listener

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from concur_proxy.doctor.facts import EngineFacts, Limits, Warmth
 from concur_proxy.doctor.findings import Weight
 from concur_proxy.engines.base import EngineSample
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "doctor.md"
 SAMPLE = EngineSample(at=1.0, running=3, waiting=0, kv_usage_max=0.3, capacity_tokens=16384, asleep=False)
 FULL = replace(SAMPLE, waiting=5, running=8)
 WELL = EngineFacts(
@@ -164,6 +167,11 @@ def test_every_rule_is_shown_at_work():
         mark.args[1][row][1] for mark in _marks() for row in range(len(mark.args[1])) if len(mark.args[1][row]) == 4
     }
     assert source == shown
+
+
+def test_every_finding_is_documented():
+    rows = re.findall(r"^\| (`[^|]+`) \| (?:wrong|missing|note)", DOCUMENT.read_text(), flags=re.MULTILINE)
+    assert {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)} == {*KNOWN, "not-asked"}
 
 
 def _codes(module):

@@ -344,16 +344,19 @@ class Gate:
         hard: bool = False,
         elsewhere: int = 0,
         may_have_room: bool = False,
+        wanted: bool = False,
         now: float,
     ) -> list[Decision]:
         """Set this replica's share of a window that is ``whole``: no session runs alone unless it is all of it.
 
-        ``elsewhere``: turns that other replicas run there. ``may_have_room``: they may have room to give.
+        ``elsewhere``: turns that other replicas run there. ``may_have_room``: they may have room to give. ``wanted``:
+        turns wait at others for room.
         """
         state = self._pools.backend(backend)
         state.whole, state.elsewhere, state.may_have_room = whole, elsewhere, may_have_room
         state.set_window(window)
-        self._places.give_back(state, now=now)
+        if wanted:
+            self._places.give_back(state, now=now)
         return self.resize(backend, window, hard=hard, now=now)
 
     def asked(self, backend: BackendId, *, now: float) -> Asked:

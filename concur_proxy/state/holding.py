@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from concur_proxy.windows.base import Unit
 
 LEAST = 0.5
-"""Of an equal part of the cache: what a replica without a share counts on for sessions that come to it."""
+"""Of an equal part of the cache: what a replica with nothing active counts on for sessions that come to it."""
 
 
 def text(amount: float) -> str:
@@ -40,6 +40,7 @@ class Holding:
     elsewhere: float = 0.0
     """What is active at other replicas."""
     running_elsewhere: int = 0
+    waiting_elsewhere: int = 0
     bound: bool = False
     """The share has kept a turn waiting since that was last told."""
     minimum: float = 1.0
@@ -53,14 +54,13 @@ class Holding:
     def is_short(self) -> bool:
         return self.target > self.in_force + 1e-6
 
-    def our_cache_tokens(self, replicas: int) -> float | None:
-        """Return the part of the engine's cache that our sessions may count on: that of our share, or a small one."""
-        whole = self.whole.window if self.whole is not None else 0.0
+    def our_cache_tokens(self, load: float, replicas: int) -> float | None:
+        """Return the part of the engine's cache that our sessions may count on: their part of all that is active."""
         if self.capacity_tokens is None or replicas == 1:
             return self.capacity_tokens
-        if math.isinf(whole) or whole <= 0.0:
-            return self.capacity_tokens / replicas
-        return self.capacity_tokens * min(1.0, max(self.in_force / whole, LEAST / replicas))
+        together = load + self.elsewhere
+        part = load / together if together > 0.0 else 0.0
+        return self.capacity_tokens * min(1.0, max(part, LEAST / replicas))
 
     def whole_cache_tokens(self, ours: float | None) -> float | None:
         """Return the cache that seems to be there for everybody's sessions, by what seems to be there for ours."""

@@ -111,7 +111,11 @@ class Replica:
             self.owners.say_all()
             return
         for backend, holding in self._holdings.items():
-            holding.elsewhere, holding.running_elsewhere = 0.0, 0  # nobody knows: every gate goes by what it sees
+            holding.elsewhere, holding.running_elsewhere, holding.waiting_elsewhere = (
+                0.0,
+                0,
+                0,
+            )  # nobody knows: every gate goes by what it sees
             if holding.whole is not None:
                 self._set_share(backend, holding)
 
@@ -202,7 +206,8 @@ class Replica:
         reports = {backend: self._report(backend, holding) for backend, holding in self._holdings.items()}
         using = {backend: holding.in_force for backend, holding in self._holdings.items()}
         windows = [
-            [each, text(using[each]), text(report.demand.load), report.running] for each, report in reports.items()
+            [each, text(using[each]), text(report.demand.load), report.running, report.held]
+            for each, report in reports.items()
         ]
         turns = self._turns(now)
         wants = self._wants(reports)
@@ -258,9 +263,11 @@ class Replica:
                 holding.target, whole = float(target), holding.whole
                 if decided:
                     whole = Whole(float(decided[0]), Unit(decided[2]), decided[1])
-                    holding.elsewhere, holding.running_elsewhere = float(decided[3]), decided[4]
+                    holding.elsewhere = float(decided[3])
+                    holding.running_elsewhere, holding.waiting_elsewhere = decided[4], decided[5]
                 if whole is not None:
                     self._apply(backend, holding, float(grant), whole)
+                self._tell_capacity(backend, holding)
         if answer["moves"] or any(self._holdings[each].in_force < using[each] - 1e-9 for each in using):
             self.sync_soon()  # what we have given back is others' when Redis has heard that we have
         if answer["leader"] in {"", self.name}:
@@ -291,11 +298,11 @@ class Replica:
                 hard=whole.hard,
                 elsewhere=holding.running_elsewhere,
                 may_have_room=may_have_room,
+                wanted=holding.waiting_elsewhere > 0,
                 now=now,
             )
 
         self.door.carry_out(act)
-        self._tell_capacity(backend, holding)
 
     def _set_unit(self, backend: BackendId, holding: Holding, unit: Unit) -> None:
         """What is in force in another unit says nothing in this one."""
@@ -305,7 +312,8 @@ class Replica:
 
     def _tell_capacity(self, backend: BackendId, holding: Holding) -> None:
         """Let the gate's shadow of the cache have the part that our sessions use; small changes are none."""
-        tokens, told = holding.our_cache_tokens(self.peers + 1), holding.told_capacity
+        load = self._demand(backend).load
+        tokens, told = holding.our_cache_tokens(load, self.peers + 1), holding.told_capacity
         if tokens is None or (told and abs(tokens - told) < 0.02 * told):
             return
         holding.told_capacity = tokens

@@ -5,7 +5,8 @@
 --
 --   replicas       set of the replicas that have been heard of
 --   r:ID           hash of one replica, gone when it is not heard of for its time to live; of each window B it has
---                  h:B what it may have in use, l:B what is active, n:B turns that run, t:B what the leader would give it
+--                  h:B what it may have in use, l:B what is active, n:B turns that run, w:B whether turns wait, t:B what the leader
+--                  would give it
 --   moved:ID       list of sessions that others have taken from it: "number|window|charge|session"
 --   windows        hash: window -> JSON {whole, hard, unit}
 --   leader         hash of the one that runs the law, gone when it is not heard of;  token: counts leaders (fencing)
@@ -73,7 +74,7 @@ end
 
 local op = {}
 
--- Tell what is in use and hear what may be: {number, ttl_ms, seen, report, {{window, using, load, running}, ...}, turns, grace_ms, wants}
+-- Tell what is in use and hear what may be: {number, ttl_ms, seen, report, {{window, using, load, running, held}, ...}, turns, grace_ms, wants}
 function op.sync(number_, ttl, seen, report, windows, turns, grace, wants)
   local fresh = not alive(ME)
   if not fresh and tonumber(call('HGET', MINE, 'number')) >= number_ then return {late = true} end
@@ -98,11 +99,12 @@ function op.sync(number_, ttl, seen, report, windows, turns, grace, wants)
     local grant, target = using_, before[3] and number(before[3]) or using_
     if known then
       local window = cjson.decode(known)
-      local whole, taken, active, running = number(window.whole), 0, 0, 0
+      local whole, taken, active, running, waiting = number(window.whole), 0, 0, 0, 0
       for _, peer in ipairs(peers) do
-        local theirs = call('HMGET', P .. 'r:' .. peer, 'h:' .. name, 'l:' .. name, 'n:' .. name)
+        local theirs = call('HMGET', P .. 'r:' .. peer, 'h:' .. name, 'l:' .. name, 'n:' .. name, 'w:' .. name)
         taken = taken + math.max(number(theirs[1]), number(theirs[2]))
         active, running = active + number(theirs[2]), running + number(theirs[3])
+        waiting = waiting + number(theirs[4])
       end
       if whole == math.huge then
         grant = settling and using_ or math.huge
@@ -110,13 +112,14 @@ function op.sync(number_, ttl, seen, report, windows, turns, grace, wants)
         grant = math.min(target, math.max(0, whole - taken))
         if settling then grant = math.min(grant, using_) end
       end
-      shares[name] = {text(grant), text(target), window.whole, window.hard, window.unit, text(active), running}
+      shares[name] = {text(grant), text(target), window.whole, window.hard, window.unit, text(active), running, waiting}
     else
       shares[name] = {text(grant), text(target)}
     end
     local held = math.max(using_, grant)
     if math.max(number(before[1]), number(before[2])) > math.max(held, load) + 1e-6 then freed = true end
-    call('HSET', MINE, 'h:' .. name, text(held), 'l:' .. name, text(load), 'n:' .. name, entry[4])
+    call('HSET', MINE, 'h:' .. name, text(held), 'l:' .. name, text(load), 'n:' .. name, entry[4],
+      'w:' .. name, entry[5])
   end
   call('HSET', MINE, 'number', number_, 'report', report)
   call('PEXPIRE', MINE, ttl)

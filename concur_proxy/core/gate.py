@@ -16,6 +16,8 @@ Rules
 - A second turn of a session at the same time is a branch and needs room of its own, until it can ride the place.
 - Held turns go in the order of the pool's line; one that comes to the head and does not fit reserves a backend
   (``ordering``). A turn whose context is warm waits for its origin, any other goes where most room is (``placement``).
+- A turn of a tenant that is over its limits is refused at once (``limits``). While hot turns miss their objective cold
+  ones wait, whatever room there is, and are refused after a while (``breaker``).
 - An idle place is given up when its lease runs out, when its session ends, when a relative needs it, and when turns
   wait beside an engine that runs nothing or far below its best (``places``).
 

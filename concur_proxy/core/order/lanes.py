@@ -1,8 +1,9 @@
 """A hot lane for interactive work, a cold one for batch work that uses whatever is idle.
 
 Turns whose client asks for less than usual urgency are cold. Hot ones go first, and have a share of every window to
-themselves (``gate.hot_share``): a hot turn finds room at once while hot ones have not filled it. A cold turn that is
-overdue goes before hot ones, but not into their share.
+themselves (``gate.hot_share``, or what they need): a hot turn finds room at once while hot ones have not filled it, and
+else takes the place of a cold session that is between two turns. A cold turn that is overdue goes before hot ones, but
+not into their share. What is kept and taken is ``backend``'s and ``admission``'s affair; here is who goes first.
 """
 
 from __future__ import annotations

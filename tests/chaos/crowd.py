@@ -75,7 +75,8 @@ class Crowd:
         client = Client(*await asyncio.open_connection("127.0.0.1", self._port))
         try:
             async with asyncio.timeout(HUNG_S):
-                await client.send(request(body_of(number, self._tokens), headers=b"x-session-id: c%d\r\n" % number))
+                headers = b"content-type: application/json\r\nx-session-id: c%d\r\n" % number
+                await client.send(request(body_of(number, self._tokens), headers=headers))
                 await self._read(client, stream)
         except TimeoutError:
             stream.hung = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 import shutil
 import time
@@ -20,6 +21,9 @@ from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.clients.stack import ProxyProcess
 
 PATIENCE_MS = 20_000
+HTTP = httpx.Client(verify=False, timeout=PATIENCE_MS / 1000)
+"""One for all: to load certificates that nobody needs, for each question, takes longer than the answer."""
+atexit.register(HTTP.close)
 DESKTOP, PHONE, NARROW = (1280, 900), (390, 844), (320, 700)
 
 
@@ -115,7 +119,7 @@ def proxy(running_proxy: ProxyProcess) -> ProxyProcess:
 
 
 def api(proxy: ProxyProcess, path: str, **options: Any) -> Any:
-    answer = httpx.request(options.pop("method", "GET"), f"{proxy.url}/concur/{path}", **options)
+    answer = HTTP.request(options.pop("method", "GET"), f"{proxy.url}/concur/{path}", **options)
     assert answer.status_code < 300, answer.text
     return answer.json()
 
@@ -123,16 +127,14 @@ def api(proxy: ProxyProcess, path: str, **options: Any) -> Any:
 def turn(proxy: ProxyProcess, session: str, *, tokens: int = 2, words: int = 1) -> httpx.Response:
     messages = [{"role": "user", "content": f"{session} " * words}]
     body = {"model": "alpha", "max_tokens": tokens, "ignore_eos": True, "messages": messages}
-    return httpx.post(
-        f"{proxy.url}/v1/chat/completions", json=body, headers={"x-session-id": session}, timeout=PATIENCE_MS / 1000
-    )
+    return HTTP.post(f"{proxy.url}/v1/chat/completions", json=body, headers={"x-session-id": session})
 
 
 @contextmanager
 def running(proxy: ProxyProcess, session: str) -> Iterator[None]:
     """Keep a turn of the session running."""
     body = {"model": "alpha", "max_tokens": 20_000, "ignore_eos": True, "stream": True, "prompt": session}
-    with httpx.stream(
+    with HTTP.stream(
         "POST", f"{proxy.url}/v1/completions", json=body, headers={"x-session-id": session}, timeout=None
     ) as answer:
         assert answer.status_code == 200

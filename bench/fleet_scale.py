@@ -15,10 +15,10 @@ import argparse
 import gc
 import random
 import time
+import tracemalloc
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from concur_proxy.core.gate import Gate, GatePolicy
@@ -41,10 +41,6 @@ STEP_S = 0.0005
 YARDSTICK = range(600)
 CAPACITY_TOKENS = 20_000_000.0
 T = TypeVar("T")
-
-
-def rss_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 class Fleet:
@@ -83,16 +79,25 @@ class Fleet:
         return [each.lease for each in done.decisions if isinstance(each, Admitted)]
 
 
-def settle(fleet: Fleet, sessions: int) -> float:
-    """Let all sessions run once; return the bytes that the process has taken for each."""
-    gc.collect()
-    before = rss_bytes()
+def settle(fleet: Fleet, sessions: int) -> None:
+    """Let all sessions run once."""
     for session in range(sessions):
         lease = fleet.arrive(session, 0, "warm up")
         if lease is not None:
             fleet.finish(lease)
+    fleet.times.clear()
+
+
+def bytes_per_session(backends: int, sessions: int, window: float) -> float:
+    """Return the memory that the gate keeps for an idle session, its id included."""
+    fleet = Fleet(backends, sessions, window)
     gc.collect()
-    return (rss_bytes() - before) / sessions
+    tracemalloc.start()
+    settle(fleet, sessions)
+    gc.collect()
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return size / sessions
 
 
 def play(fleet: Fleet, sessions: int, turns: int, running: int, seed: int) -> None:
@@ -125,9 +130,9 @@ def main() -> None:
     parser.add_argument("--running", type=int, default=2000, help="turns in flight (default: %(default)s)")
     parser.add_argument("--window", type=float, default=4000, help="sessions per backend (default: %(default)s)")
     options = parser.parse_args()
+    size = bytes_per_session(options.backends, options.sessions, options.window)
     fleet = Fleet(options.backends, options.sessions, options.window)
-    size = settle(fleet, options.sessions)
-    fleet.times.clear()
+    settle(fleet, options.sessions)
     play(fleet, options.sessions, options.turns, options.running, seed=1)
     print(f"{options.sessions} idle sessions on {options.backends} backends: {size:.0f} bytes each")
     every = [each for what, times in fleet.times.items() if what != "yardstick" for each in times]

@@ -1,7 +1,5 @@
 """What one tenant may take: active sessions, turns that wait, turns and tokens a minute."""
 
-import copy
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,7 +82,10 @@ def test_a_bucket_never_gives_more_than_one_minute_ahead(per_minute, gaps):
             bucket.take(1.0, now)
             taken.append(now)
         else:
-            assert copy.copy(bucket).wait_s(1.0, now + wait_s + 1e-6) == 0.0
+            again = Bucket(per_minute, 0.0)
+            for at in taken:
+                again.take(1.0, at)
+            assert again.wait_s(1.0, now + wait_s + 1e-6) == 0.0
     for index, start in enumerate(taken):
         for later, end in enumerate(taken[index:]):
             assert later + 1 <= per_minute * (1.0 + (end - start) / 60.0) + 1e-6

@@ -88,7 +88,7 @@ def rows(shown: dict[str, Shown]) -> Iterator[str]:
         cells = [f"{arms['unlimited'][0]:,.0f}", f"{arms[cap][0]:,.0f} ({cap.removeprefix('requests:')})"]
         cells += [f"{arms[arm][0]:,.0f}" for arm in ("fixed", "aimd", "meanfield")]
         gain = arms["unlimited"][0] / arms["meanfield"][0]
-        yield f"| `{scenario}` | {PUBLISHED[scenario]} | {' | '.join(cells)} | {gain:.2f} x |"
+        yield f"| `{scenario}` | {PUBLISHED[scenario]} | {' | '.join(cells)} | {gain:.2f} |"
 
 
 def rates(shown: dict[str, Shown]) -> Iterator[str]:

@@ -50,8 +50,12 @@ class Balancer:
         self._tasks.add(task)
         try:
             there = await self._connect()
-            if there is not None:
+            if there is None:
+                return
+            try:
                 await asyncio.gather(self._pump(reader, there[1]), self._pump(there[0], writer))
+            finally:
+                there[1].close()
         finally:
             writer.close()
             self._tasks.discard(task)
@@ -93,10 +97,11 @@ class Stage:
     def __init__(self, redis: RedisServer, engine: EngineServer, flags: tuple[str, ...]) -> None:
         self.redis, self.engine, self._flags = redis, engine, flags
         self.replicas: list[ProxyProcess] = []
+        self.dead: list[ProxyProcess] = []
         self.balancer = Balancer()
         self.seen = Seen()
         self.over = asyncio.Event()
-        self._client = httpx.AsyncClient()
+        self.client = httpx.AsyncClient()
 
     async def add(self) -> ProxyProcess:
         replica = await asyncio.to_thread(self._start)
@@ -118,6 +123,7 @@ class Stage:
 
     def kill(self, replica: ProxyProcess) -> None:
         self.replicas.remove(replica)
+        self.dead.append(replica)
         os.kill(replica.pid, signal.SIGKILL)
 
     # agents
@@ -180,7 +186,7 @@ class Stage:
     async def state(self, replica: ProxyProcess) -> dict[str, float]:
         """Sums of a replica's metrics by name."""
         found: dict[str, float] = defaultdict(float)
-        for line in (await self._client.get(f"{replica.url}/metrics", timeout=PATIENCE_S)).text.splitlines():
+        for line in (await self.client.get(f"{replica.url}/metrics", timeout=PATIENCE_S)).text.splitlines():
             if line.startswith("concur_"):
                 found[line.partition(" ")[0].partition("{")[0]] += float(line.rsplit(" ", 1)[1])
         return found
@@ -231,7 +237,8 @@ async def stage(*, replicas: int = 3, flags: tuple[str, ...] = ("--window", str(
                 scene.seen.moved += state["concur_sessions_moved_total"]
         finally:
             await scene.balancer.stop()
-            await asyncio.gather(*(asyncio.to_thread(replica.close) for replica in scene.replicas))
+            await scene.client.aclose()
+            await asyncio.gather(*(asyncio.to_thread(replica.close) for replica in [*scene.replicas, *scene.dead]))
 
 
 # scenes

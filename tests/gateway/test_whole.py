@@ -11,7 +11,9 @@ from concur_proxy.model import FinishReason, Usage
 
 COUNTS = st.one_of(st.none(), st.integers(0, 10**6), st.just(-1), st.just("3"), st.just(True))
 WORDS = st.sampled_from(["a", "", '"usage": {', "finish_reason", "é\n", '"finish_reason":"stop"', "tool_calls"])
-REASONS = st.sampled_from([None, "stop", "tool_calls", "length", "content_filter", "end_turn", "tool_use", "max_tokens"])
+REASONS = st.sampled_from(
+    [None, "stop", "tool_calls", "length", "content_filter", "end_turn", "tool_use", "max_tokens"]
+)
 
 
 def some(**fields):

@@ -169,7 +169,8 @@ def cells(row: Row) -> Iterator[str]:
     yield f"`{row.scenario}`"
     yield ", ".join(arm.removeprefix("fixed:").replace("/eager", " (eager)") for arm in row.best.values())
     for values in row.columns():
-        yield f"{statistics.geometric_mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+        spread = f" ({min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
+        yield f"{statistics.geometric_mean(values):.3f}{spread}"
 
 
 def table(rows: Sequence[Row], command: str) -> str:

@@ -49,7 +49,7 @@ def test_it_learns_from_traffic_and_remembers_after_a_restart(engine: str, tmp_p
         assert (backend["law"]["name"], backend["unit"]) == ("meanfield", "tokens")
         assert backend["reason"]
         assert learned["output_tokens"] == pytest.approx(8, abs=1)
-        assert 0.5 < learned["returning_share"] < 0.95
+        assert 0.5 < learned["returning_share"] < 1.0  # no session has ended yet as far as anybody knows
         assert learned["observed_hit_rate"] > 0.8
     document = json.loads(kept.read_text())
     assert [state["law"] for state in document["backends"].values()] == ["meanfield"]

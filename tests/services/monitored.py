@@ -21,7 +21,7 @@ import yaml
 from concur_proxy.fleet import warden
 from tests.rig.engine import free_port
 
-PATIENCE_S = 45.0
+PATIENCE_S = 180.0
 POLL_S = 0.05
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules"
 

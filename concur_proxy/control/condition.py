@@ -197,7 +197,7 @@ class Condition:
             self._empty = True
         if after is before or after is State.UNKNOWN:
             return []
-        if after is not State.UP:
-            return [_EVENTS[after]]
+        if after is not State.UP:  # one reason may follow another: the gate knows already
+            return [] if _EVENTS.get(before) is _EVENTS[after] else [_EVENTS[after]]
         empty, self._empty = self._empty and before is not State.UNKNOWN, False
         return [BackendEvent.FLUSHED, BackendEvent.UP] if empty else [BackendEvent.UP]

@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from concur_proxy.control.condition import (
@@ -215,6 +215,7 @@ steps = st.lists(
 
 
 @given(steps)
+@example([("good", 0.0), ("asleep", 0.0), ("drain", 0.0)])
 def test_the_gate_always_knows_the_state(script):
     """The last event told, flushes apart, is the one of the state; nothing is told twice."""
     condition, now, last = Condition(), 0.0, None

@@ -38,6 +38,7 @@ def split(every, size):
     return (every[start : start + size] for start in range(0, len(every), size))
 
 
+@pytest.mark.sources
 @settings(max_examples=50)
 @given(
     st.integers(1, 7),

@@ -33,8 +33,8 @@ from bench.overhead.summary import Results
 from bench.overhead.ways import CACHE, LITELLM, NO_PROXY, OURS, RELAY, Way, all_ways
 
 GUARD = 12.0
-"""Times the CPU per request of the bare relay, at 1 KB and 64 connections. Compiled it was found at 4 to 6; more than this is
-a mistake somewhere, or a proxy that was not compiled on a busy machine."""
+"""Times the CPU per request of the bare relay, at 1 KB and 64 connections. Compiled it was found at 4 to 6; more than
+this is a mistake somewhere, or a proxy that was not compiled on a busy machine."""
 MARKER = "proxy_overhead"
 
 

@@ -1,6 +1,6 @@
 """Scrape, signals, law, gate: once in every period for each backend, as soon as its new sample is there.
 
-A refusal by an engine and an operator's change do not wait for the period; a sample that is late is not waited for
+A refusal by an engine does not wait for the period, an operator's change for nothing; a sample that is late is not waited for
 longer than half of it. ``step`` does what is due and says when to come back; ``run`` calls it then, or when there is
 news. What goes wrong with one backend stays with it.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from concur_proxy.control.ports import Clock
@@ -124,7 +124,7 @@ class ControlLoop:
         self._make_law = make_law
         for entry in self._entries.values():
             entry.regulator.set_law(make_law)
-            self._hurry(entry)
+        self._decide_anew(self._entries.values())
 
     def set_bounds(self, bounds: Bounds, *, of: Callable[[WindowView], Bounds] | None = None) -> None:
         """Change the bounds of windows: ``bounds`` for backends to come, ``of(view)`` for those that are there.
@@ -134,14 +134,14 @@ class ControlLoop:
         self._bounds = bounds
         for backend, entry in self._entries.items():
             entry.regulator.set_bounds(of(self._gate.view(backend)) if of else bounds)
-            self._hurry(entry)
+        self._decide_anew(self._entries.values())
 
     def set_window(self, window: float | None, *, backend: BackendId | None = None) -> None:
         """Set the window of one backend, or of all, by hand; None leaves it to the law again."""
-        for name, entry in self._entries.items():
-            if backend in (None, name):
-                entry.regulator.set_window(window)
-                self._hurry(entry)
+        entries = [entry for name, entry in self._entries.items() if backend in (None, name)]
+        for entry in entries:
+            entry.regulator.set_window(window)
+        self._decide_anew(entries)
 
     # across restarts
 
@@ -194,6 +194,14 @@ class ControlLoop:
                 await asyncio.wait_for(self._news.wait(), max(pause, 0.0) if math.isfinite(pause) else None)
             except TimeoutError:
                 continue
+
+    def _decide_anew(self, entries: Iterable[_Entry]) -> None:
+        """Whoever has changed something finds it in force: the next turn is let in by the new window."""
+        now = self._clock()
+        for entry in entries:
+            entry.due_at = now
+        self.step(now)
+        self._news.set()
 
     def _hurry(self, entry: _Entry, gap_s: float = SHORTEST_GAP_S) -> None:
         entry.due_at = min(entry.due_at, max(self._clock(), entry.updated_at + gap_s))

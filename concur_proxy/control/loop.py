@@ -1,8 +1,8 @@
 """Scrape, signals, law, gate: once in every period for each backend, as soon as its new sample is there.
 
 A refusal by an engine does not wait for the period, and an operator's change for nothing at all; a sample that is late
-is not waited for longer than half of it. ``step`` does what is due and says when to come back; ``run`` calls it then, or
-when there is news. What goes wrong with one backend stays with it.
+is not waited for longer than half of it. ``step`` does what is due and says when to come back; ``run`` calls it then,
+or when there is news. What goes wrong with one backend stays with it.
 """
 
 from __future__ import annotations

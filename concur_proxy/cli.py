@@ -296,9 +296,10 @@ def plot(
 
     concur-proxy plot day.png --from http://localhost:8080
     """
-    from concur_proxy.admin.plot import check_picture, draw, read_history, read_span
+    from concur_proxy import pictures
+    from concur_proxy.admin.plot import draw, read_history, read_span
 
-    check_picture(file)
+    pictures.check(file)
     draw(file, read_history(source, token=token, backend=backend, span_s=read_span(span)))
 
 

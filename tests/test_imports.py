@@ -16,6 +16,8 @@ LAYERS = {
     "": 0,  # the package itself: its version
     "model": 0,
     "errors": 0,
+    "tasks": 0,
+    "pictures": 1,
     "core": 1,
     "windows": 1,
     "engines": 1,

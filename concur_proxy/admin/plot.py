@@ -13,13 +13,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from concur_proxy import pictures
 from concur_proxy.admin.client import ProxyClient
 from concur_proxy.admin.reports import HistoryReport
 from concur_proxy.errors import ConfigError
 from concur_proxy.history import SPAN_S
 
 POINTS = 2000
-WIDTH, ROW, DPI = 11.0, 2.2, 120
+WIDTH, ROW = 11.0, 2.2
 GAP = 3.5
 """Intervals without a moment after which a line is broken: the proxy was away."""
 
@@ -90,21 +91,12 @@ def read_history(source: str, *, token: str | None, backend: str | None, span_s:
     return report.model_copy(update={"at": report.at[first:], "series": series})
 
 
-def check_picture(path: Path) -> None:
-    """Find out beforehand whether a picture can be written there; ``ConfigError`` where it cannot."""
-    known = _figure(1.0, 1.0).canvas.get_supported_filetypes()
-    if path.suffix.removeprefix(".") not in known:
-        raise ConfigError(f"{path}: must end in one of {', '.join('.' + kind for kind in sorted(known))}")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"{path}: there is no folder {path.parent}")
-
-
 def draw(path: Path, history: HistoryReport) -> None:
     """Write the picture; ``ConfigError`` where matplotlib is missing, nothing is known, or it cannot be written."""
     panels = [panel for panel in PANELS if any(_is_known(history, line[0]) for line in panel.lines)]
     if not panels:
         raise ConfigError("nothing is remembered of that time: the proxy keeps a moment every ten seconds")
-    figure = _figure(WIDTH, ROW * len(panels) + 0.7)
+    figure = pictures.figure(WIDTH, ROW * len(panels) + 0.7)
     axes = figure.subplots(len(panels), 1, squeeze=False, sharex=True)[:, 0]
     figure.suptitle(_title(history), fontsize="medium")
     for axis, panel in zip(axes, panels, strict=True):
@@ -114,10 +106,7 @@ def draw(path: Path, history: HistoryReport) -> None:
     axes[-1].xaxis.set_major_locator(locator)
     axes[-1].xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
     axes[-1].set_xlabel("time (UTC)")
-    try:
-        figure.savefig(path, dpi=DPI)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    pictures.save(figure, path)
 
 
 def _panel(axis: Any, panel: Panel, history: HistoryReport) -> None:
@@ -155,11 +144,3 @@ def _broken(history: HistoryReport, name: str) -> tuple[list[datetime], list[flo
 
 def _time(epoch_s: float) -> datetime:
     return datetime.fromtimestamp(epoch_s, UTC)
-
-
-def _figure(width: float, height: float) -> Any:
-    try:
-        module = importlib.import_module("matplotlib.figure")
-    except ImportError:
-        raise ConfigError("plots need matplotlib: pip install 'concur-proxy[plot]'") from None
-    return module.Figure(figsize=(width, height), layout="constrained")

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from concur_proxy import pictures
 from concur_proxy.bench.engine_stats import EngineStats
 from concur_proxy.bench.pairs import Ratio, ratio
 from concur_proxy.bench.player import PlayOptions, play
-from concur_proxy.bench.plots import History, check_plot, draw
+from concur_proxy.bench.plots import History, draw
 from concur_proxy.bench.proxy_process import QUIET, ProxyProcess
 from concur_proxy.bench.report import Progress, Report
 from concur_proxy.bench.tables import agents_table, comparison_table, progress_text
@@ -137,7 +138,7 @@ def run_compare(
 ) -> Comparison:
     """Play, with a line of progress, and print the tables; ``json_file`` gets every figure, ``plot`` a picture."""
     if plot is not None:
-        check_plot(plot)
+        pictures.check(plot, option="--plot")
     history = History()
     with console.status("starting") as status:
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from concur_proxy import pictures
 from concur_proxy.bench.report import Progress, Report
-from concur_proxy.errors import ConfigError
 
 WIDTH, HEIGHT = 9.0, 9.0
 SMOOTH_S = 10.0
@@ -26,18 +24,9 @@ class History:
         self.runs[label, index].append(progress)
 
 
-def check_plot(path: Path) -> None:
-    """Find out before anything is played whether a picture can be written there. ConfigError where it cannot."""
-    known = _figure().canvas.get_supported_filetypes()
-    if path.suffix.removeprefix(".") not in known:
-        raise ConfigError(f"--plot {path}: must end in one of {', '.join('.' + each for each in sorted(known))}")
-    if not path.parent.is_dir():
-        raise ConfigError(f"--plot {path}: there is no folder {path.parent}")
-
-
 def draw(path: Path, history: History, reports: Mapping[str, Sequence[Report]]) -> None:
     """Write the picture. ConfigError where that does not work."""
-    figure = _figure()
+    figure = pictures.figure(WIDTH, HEIGHT)
     tokens, hits, jobs = figure.subplots(3, 1)
     for color, (label, runs) in enumerate(reports.items()):
         for index, report in enumerate(runs):
@@ -55,10 +44,7 @@ def draw(path: Path, history: History, reports: Mapping[str, Sequence[Report]]) 
         axis.grid(alpha=0.3)
         axis.set_xlim(left=0)
     tokens.legend()
-    try:
-        figure.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--plot {path}: {error}") from None
+    pictures.save(figure, path, option="--plot")
 
 
 def recent_hit_rates(moments: Sequence[Progress]) -> tuple[list[float], list[float]]:
@@ -75,11 +61,3 @@ def recent_hit_rates(moments: Sequence[Progress]) -> tuple[list[float], list[flo
             times.append(now.elapsed_s)
             rates.append((now.cached_tokens - (before.cached_tokens or 0)) / prompts)
     return times, rates
-
-
-def _figure() -> Any:
-    try:
-        module = importlib.import_module("matplotlib.figure")
-    except ImportError:
-        raise ConfigError("plots need matplotlib: pip install 'concur-proxy[plot]'") from None
-    return module.Figure(figsize=(WIDTH, HEIGHT), layout="constrained")

@@ -13,12 +13,13 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from concur_proxy import pictures
 from concur_proxy.errors import ConfigError
 from concur_proxy.sim.arms import arm
 from concur_proxy.sim.scenario import Scenario
 from concur_proxy.simulate.api import check_gate
 from concur_proxy.simulate.files import load_recordings, load_scenario, scenario_names
-from concur_proxy.simulate.plots import check_plot, draw
+from concur_proxy.simulate.plots import draw
 from concur_proxy.simulate.runs import Run, play_all
 from concur_proxy.simulate.summary import Summary, best, geometric_mean
 from concur_proxy.simulate.sweep import windows
@@ -63,7 +64,7 @@ def simulate(options: SimulateOptions, console: Console) -> int:
     for run in runs:
         check_gate({**run.scenario.gate, **run.gate, **arm(run.arm).gate})
     if options.plot is not None:
-        check_plot(options.plot)
+        pictures.check(options.plot, option="--plot")
     try:
         results = iter(_play(runs, options))
     except KeyboardInterrupt:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from concur_proxy.errors import ConfigError
+from concur_proxy import pictures
 from concur_proxy.sim.scenario import Scenario
 from concur_proxy.sim.series import Moment, Series
 from concur_proxy.simulate.summary import Summary
@@ -19,19 +18,10 @@ SMOOTH_S = 30.0
 WIDTH, ROW = 11.0, 2.1
 
 
-def check_plot(path: Path) -> None:
-    """Find out before anything is played whether a picture can be written there. ConfigError where it cannot."""
-    known = _figure(1.0, 1.0).canvas.get_supported_filetypes()
-    if path.suffix.removeprefix(".") not in known:
-        raise ConfigError(f"--plot {path}: must end in one of {', '.join('.' + each for each in sorted(known))}")
-    if not path.parent.is_dir():
-        raise ConfigError(f"--plot {path}: there is no folder {path.parent}")
-
-
 def draw(path: Path, scenario: Scenario, rows: Sequence[Summary], swept: Sequence[Summary]) -> None:
     """Write one picture. ConfigError where matplotlib is missing, or the file cannot be written."""
     panels = [panel for panel in PANELS if any(panel[1](series)[0] for row in rows for series in row.results[0].series)]
-    figure = _figure(WIDTH, ROW * (len(panels) + bool(swept)) + 1.0)
+    figure = pictures.figure(WIDTH, ROW * (len(panels) + bool(swept)) + 1.0)
     axes = list(figure.subplots(len(panels) + bool(swept), 1, squeeze=False)[:, 0])
     figure.suptitle(f"{scenario.name}: {scenario.about}")
     if swept:
@@ -47,18 +37,7 @@ def draw(path: Path, scenario: Scenario, rows: Sequence[Summary], swept: Sequenc
                     axis.plot(*THRESHOLD(series), color=f"C{color}", linestyle="--", linewidth=1.0)
     axes[0].legend(loc="upper right", fontsize="small")
     axes[-1].set_xlabel("virtual time, seconds")
-    try:
-        figure.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--plot {path}: {error}") from None
-
-
-def _figure(width: float, height: float) -> Any:
-    try:
-        module = importlib.import_module("matplotlib.figure")
-    except ImportError:
-        raise ConfigError("plots need matplotlib: pip install 'concur-proxy[plot]'") from None
-    return module.Figure(figsize=(width, height), layout="constrained")
+    pictures.save(figure, path, option="--plot")
 
 
 Values = Callable[[Series], tuple[list[float], list[float]]]

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from concur_proxy import pictures
 from concur_proxy.admin import plot
 from concur_proxy.admin.reports import HistoryReport
 from concur_proxy.errors import ConcurError, ConfigError
@@ -25,7 +26,7 @@ def report(**series):
 @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
 def test_a_picture_is_written(tmp_path, suffix, start):
     path = tmp_path / f"day.{suffix}"
-    plot.check_picture(path)
+    pictures.check(path)
     plot.draw(path, report(hit_rate=[0.5] * 5))
     assert path.read_bytes().startswith(start)
 
@@ -41,7 +42,9 @@ def test_sessions_and_tokens_never_share_an_axis():
 def test_axes_have_names_and_only_what_is_known_is_drawn(tmp_path, monkeypatch):
     made = []
     figure = importlib.import_module("matplotlib.figure").Figure
-    monkeypatch.setattr(plot, "_figure", lambda width, height: made.append(figure(figsize=(width, height))) or made[-1])
+    monkeypatch.setattr(
+        pictures, "figure", lambda width, height: made.append(figure(figsize=(width, height))) or made[-1]
+    )
     plot.draw(tmp_path / "day.png", report(congestion=[1.0] * 5))
     axes = made[0].axes
     assert [axis.get_ylabel() for axis in axes] == ["sessions", "KV tokens", "congestion signal"]
@@ -70,9 +73,9 @@ def test_a_file_is_as_good_as_a_proxy(tmp_path):
 
 def test_what_cannot_be_is_said_before_anything_is_asked(tmp_path):
     with pytest.raises(ConfigError, match=r"must end in one of .*\.png"):
-        plot.check_picture(tmp_path / "day.txt")
+        pictures.check(tmp_path / "day.txt")
     with pytest.raises(ConfigError, match="there is no folder"):
-        plot.check_picture(tmp_path / "nowhere" / "day.png")
+        pictures.check(tmp_path / "nowhere" / "day.png")
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(ConfigError, match="not what /concur/history answers"):
         plot.read_history(str(tmp_path / "other.json"), token=None, backend=None, span_s=60)
@@ -85,7 +88,7 @@ def test_what_cannot_be_is_said_before_anything_is_asked(tmp_path):
 def test_without_matplotlib_the_remedy_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigError, match=r"pip install 'concur-proxy\[plot\]'"):
-        plot.check_picture(tmp_path / "day.png")
+        pictures.check(tmp_path / "day.png")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("24h", 86_400), ("1.5h", 5400), ("90s", 90)])

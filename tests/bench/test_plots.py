@@ -1,6 +1,7 @@
 import pytest
 
-from concur_proxy.bench.plots import History, check_plot, draw, recent_hit_rates
+from concur_proxy import pictures
+from concur_proxy.bench.plots import History, draw, recent_hit_rates
 from concur_proxy.bench.report import Progress, Tally
 from concur_proxy.errors import ConfigError
 from concur_proxy.model import Usage
@@ -28,4 +29,4 @@ def test_runs_are_drawn(tmp_path):
 @pytest.mark.parametrize(("name", "word"), [("x.txt", "must end in"), ("no/x.png", "there is no folder")])
 def test_a_picture_that_cannot_be_written_is_told_before_the_run(tmp_path, name, word):
     with pytest.raises(ConfigError, match=word):
-        check_plot(tmp_path / name)
+        pictures.check(tmp_path / name)

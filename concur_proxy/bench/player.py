@@ -35,6 +35,8 @@ class PlayOptions:
     """Words that are one token each to the engine."""
     concurrency: int | None = None
     """Agents at once; None: all of them."""
+    requests_at_once: int | None = None
+    """Requests under way, all agents together, as clients limit them themselves; None: no limit."""
     session_header: str | None = "x-session-id"
     """Names each agent's session; None: the server has to recognise it by other means."""
     ignore_eos: bool = True
@@ -89,6 +91,7 @@ class _Run:
         turns = sum(len(script.turns) for script in scripts)
         self._tally = Tally(len(scripts), turns, objective_s=options.objective_s)
         self._places = asyncio.Semaphore(options.concurrency or max(1, len(scripts)))
+        self._line = asyncio.Semaphore(options.requests_at_once or max(1, len(scripts)))
 
     async def play(self, on_progress: Callable[[Progress], None] | None) -> Report:
         clock = asyncio.get_running_loop().time
@@ -125,7 +128,7 @@ class _Run:
             await self._think(script.turns[0])
             clock = asyncio.get_running_loop().time
             start = clock()
-            agent = _Agent(self._client, self._tally, self._options, self._request(script))
+            agent = _Agent(self._client, self._tally, self._options, self._request(script), self._line)
             conversation = Conversation(
                 script, self._options.words, history=self._options.history, seed=self._options.seed
             )
@@ -171,11 +174,14 @@ class _Request:
 class _Agent:
     """Sends the turns of one session and keeps what it has had in the engine."""
 
-    def __init__(self, client: Client, tally: Tally, options: PlayOptions, request: _Request) -> None:
+    def __init__(
+        self, client: Client, tally: Tally, options: PlayOptions, request: _Request, line: asyncio.Semaphore
+    ) -> None:
         self._client = client
         self._tally = tally
         self._options = options
         self._request = request
+        self._line = line
         self._known = 0
         """Tokens of the conversation that the engine has seen and that the next prompt repeats."""
         self.turns = 0
@@ -189,7 +195,8 @@ class _Agent:
         clock = asyncio.get_running_loop().time
         start = clock()
         watch = _Watch(clock, stream=self._options.stream)
-        reply = await self._ask(body, watch)
+        async with self._line:
+            reply = await self._ask(body, watch)
         self.waited_s += clock() - start
         if reply is None:
             return False

@@ -1,7 +1,8 @@
-"""The management API: look at the proxy, change it while it runs, end sessions. Its own page is at /concur/docs."""
+"""The management API: look at the proxy, change it while it runs, end sessions. Its reference is at /concur/docs."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -9,13 +10,12 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from pydantic import SecretStr
 
 from concur_proxy import __version__
-from concur_proxy.admin import past
+from concur_proxy.admin import past, reference
 from concur_proxy.admin.backends import add_backends
 from concur_proxy.admin.changes import change_schema, changeable, read_change
 from concur_proxy.admin.guard import Guard
@@ -31,6 +31,7 @@ from concur_proxy.admin.reports import (
     SessionState,
     StatusReport,
 )
+from concur_proxy.admin.schemas import json_body
 from concur_proxy.admin.ui import page
 from concur_proxy.core.listing import Query as SessionQuery
 from concur_proxy.core.listing import Sort
@@ -112,8 +113,8 @@ def _add_management(router: APIRouter, port: AdminPort, guard: Guard) -> None:
         """What may change while the proxy runs, as it is now; without a bound in which engines differ by a share."""
         return changeable(port.settings(), port.bounds())
 
-    @managed.patch("/concur/config", openapi_extra=_body(change_schema()))
-    @managed.post("/concur/config", openapi_extra=_body(change_schema()))
+    @managed.patch("/concur/config", openapi_extra=json_body(change_schema()))
+    @managed.post("/concur/config", openapi_extra=json_body(change_schema()))
     async def change(request: Request) -> dict[str, Any]:
         """Change what is named, until the next start; bounds of the window also take a share such as "50%"."""
         port.change(read_change(await _json(request), port.settings()))
@@ -134,7 +135,7 @@ def _add_session_ends(router: APIRouter, port: AdminPort, guard: Guard, namespac
             raise SessionNotFoundError(f"There is no session {session_id!r} under this API key.")
         return Ended(ended=ended)
 
-    @router.post("/programs/release", tags=["sessions"], openapi_extra=_body(_RELEASE))
+    @router.post("/programs/release", tags=["sessions"], openapi_extra=json_body(_RELEASE))
     async def release(request: Request) -> Released:
         """Say that a session is over, in ThunderAgent's words; one that is gone already is no error."""
         namespace = _namespace(request, guard, namespace_of)  # before a stranger's body is looked at
@@ -154,28 +155,17 @@ def _add_pages(router: APIRouter, guard: Guard) -> None:
         live = page()
         return HTMLResponse(live.content, headers=live.headers)
 
+    @functools.cache  # anybody may ask for it, as often as they like
+    def document() -> dict[str, Any]:
+        return with_errors(get_openapi(title=TITLE, version=__version__, routes=router.routes))
+
     @router.get(SCHEMA, include_in_schema=False)
     async def openapi() -> dict[str, Any]:
-        return with_errors(get_openapi(title=TITLE, version=__version__, routes=router.routes))
+        return document()
 
     @router.get(DOCS, include_in_schema=False)
     async def docs() -> HTMLResponse:
-        """A viewer that comes from elsewhere, and is kept from all that is here: it may read the document, no more."""
-        viewer = get_swagger_ui_html(
-            openapi_url=SCHEMA,
-            title=TITLE,
-            swagger_ui_parameters={"spec": await openapi(), "supportedSubmitMethods": []},
-        )
-        viewer.headers.update(_KEPT_APART)
-        return viewer
-
-
-_KEPT_APART = {
-    "content-security-policy": "sandbox allow-scripts; default-src 'none'; frame-ancestors 'none'; "
-    "img-src data: https:; script-src 'unsafe-inline' https:; style-src 'unsafe-inline' https:",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-}
+        return HTMLResponse(reference.page(document(), where=SCHEMA), headers=reference.HEADERS)
 
 
 def with_errors(document: dict[str, Any]) -> dict[str, Any]:
@@ -201,10 +191,6 @@ _RELEASE = {
     "required": ["program_id"],
     "properties": {"program_id": {"type": "string", "minLength": 1}},
 }
-
-
-def _body(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def _live(port: AdminPort) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from concur_proxy.admin.schemas import json_body, schema_of
 from concur_proxy.config import BackendSettings
 from concur_proxy.config.problems import describe
 from concur_proxy.errors import BackendNotFoundError, InvalidSettingError
@@ -46,7 +47,7 @@ class BackendState(BaseModel):
 def add_backends(managed: APIRouter, port: BackendsPort, read_json: ReadJson) -> None:
     """Add the calls to a router whose callers may manage the proxy."""
 
-    @managed.post("/concur/backends", status_code=201, openapi_extra={"requestBody": _BODY})
+    @managed.post("/concur/backends", status_code=201, openapi_extra=json_body(schema_of(BackendSettings)))
     async def add(request: Request) -> BackendState:
         """Take a backend in, with the keys that it has in the configuration; it takes turns when it is healthy."""
         settings = read_backend(await read_json(request))
@@ -82,10 +83,3 @@ def _done(name: str, state: str, *, found: bool) -> BackendState:
     if not found:
         raise BackendNotFoundError(f"There is no backend {name!r}; GET /concur/status lists them.", param="name")
     return BackendState(name=name, state=state)
-
-
-_SCHEMA = BackendSettings.model_json_schema()
-_BODY = {
-    "required": True,
-    "content": {"application/json": {"schema": {k: v for k, v in _SCHEMA.items() if k != "$defs"}}},
-}

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from concur_proxy.admin.schemas import schema_of
 from concur_proxy.config import ControlSettings, GateSettings, Section, Settings
 from concur_proxy.config.problems import describe, unknown_key
 from concur_proxy.errors import InvalidSettingError
@@ -131,16 +132,5 @@ def change_schema() -> dict[str, Any]:
 
 
 def _properties(section: type[Section], names: tuple[str, ...]) -> dict[str, Any]:
-    schema = section.model_json_schema()
-    return {name: _inline(schema["properties"][name], schema.get("$defs", {})) for name in names}
-
-
-def _inline(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """Put referenced definitions in place; references of a part mean nothing in a larger document."""
-    reference = schema.get("$ref", "").rpartition("/")[2]
-    whole = {**definitions[reference], **schema} if reference else schema
-    return {
-        name: _inline(value, definitions) if isinstance(value, dict) else value
-        for name, value in whole.items()
-        if name != "$ref"
-    }
+    known = schema_of(section)["properties"]
+    return {name: known[name] for name in names}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from concur_proxy.control.ports import Clock, Fetch, Prepare, Reply, Unreached
 from concur_proxy.control.reading import document, status_words
 from concur_proxy.control.target import EngineTarget
 from concur_proxy.model import BackendEvent, BackendId, Outcome
+from concur_proxy.tasks import end
 
 PROBE_S = 2.0
 SUSPECT_S = 0.5
@@ -94,9 +96,7 @@ class Health:
     async def remove(self, backend: BackendId) -> None:
         """Stop to watch a backend."""
         watched = self._watched.pop(backend, None)
-        if watched is not None and watched.task is not None:
-            watched.task.cancel()
-            await asyncio.gather(watched.task, return_exceptions=True)
+        await end(watched.task if watched is not None else None)
 
     async def aclose(self) -> None:
         for backend in list(self._watched):
@@ -143,10 +143,9 @@ class Health:
         # Never less than the short pause: a storm of failing turns must not become a storm of probes.
         await asyncio.sleep(SUSPECT_S)
         if not suspect and not watched.wake.is_set():
-            try:
-                await asyncio.wait_for(watched.wake.wait(), PROBE_S - SUSPECT_S)
-            except TimeoutError:
-                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PROBE_S - SUSPECT_S):
+                    await watched.wake.wait()
 
     async def _probe(self, watched: _Watched) -> None:
         problem, silent = await self._ask_health(watched)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from concur_proxy.control.ports import Clock
@@ -190,10 +191,9 @@ class ControlLoop:
         while True:
             self._news.clear()
             pause = self.step(self._clock()) - self._clock()
-            try:
-                await asyncio.wait_for(self._news.wait(), max(pause, 0.0) if math.isfinite(pause) else None)
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(pause, 0.0) if math.isfinite(pause) else None):
+                    await self._news.wait()
 
     def _decide_anew(self, entries: Iterable[_Entry]) -> None:
         """Whoever has changed something finds it in force: the next turn is let in by the new window."""

@@ -17,6 +17,7 @@ from concur_proxy.control.ports import Clock, Fetch, Reply, Unreached
 from concur_proxy.control.probe import EngineProbe, Scrape
 from concur_proxy.control.target import RANK_HEADER, EngineTarget
 from concur_proxy.model import BackendId
+from concur_proxy.tasks import end
 
 LONGEST_PAUSE_S = 5.0
 """Between two tries of a page that fails: short enough to see the engine come back before many turns have."""
@@ -156,9 +157,7 @@ class Scraper:
 
     async def remove(self, backend: BackendId) -> None:
         """Stop to scrape a backend."""
-        if (task := self._tasks.pop(backend, None)) is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end(self._tasks.pop(backend, None))
 
     async def aclose(self) -> None:
         for backend in list(self._tasks):

@@ -20,6 +20,7 @@ from typing import Protocol
 from concur_proxy.config import BackendSettings
 from concur_proxy.errors import ConfigError
 from concur_proxy.model import BackendId
+from concur_proxy.tasks import end
 
 PATIENCE_S = 60.0
 """So long a newcomer is waited for."""
@@ -113,10 +114,7 @@ class Members:
 
     async def aclose(self) -> None:
         """End all waiting; the backends stay as they are."""
-        tasks = [member.leaving for member in self._members.values() if member.leaving is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*(member.leaving for member in self._members.values()))
 
     # inside
 

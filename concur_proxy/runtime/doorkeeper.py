@@ -16,6 +16,7 @@ from concur_proxy.auth.jwks import JwksError, fetch
 from concur_proxy.config import AuthSettings, TokenSettings
 from concur_proxy.errors import ConfigError
 from concur_proxy.runtime.watch import FileWatch
+from concur_proxy.tasks import end
 
 if TYPE_CHECKING:
     from concur_proxy.auth.tokens import TokenVerifier
@@ -47,9 +48,7 @@ class Doorkeeper:
     async def stop(self) -> None:
         for watch in self._watches:
             await watch.stop()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     def _watched(self) -> list[FileWatch]:
         watches = []

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from concur_proxy.config import BackendSettings, EngineKind, Settings
 from concur_proxy.errors import ConcurError
 from concur_proxy.fleet.child import VllmChild
+from concur_proxy.tasks import end
 
 NAME = "vllm"
 
@@ -50,9 +51,7 @@ class EngineChild:
 
     async def stop(self) -> None:
         await self._child.stop()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
 
 def _nothing() -> None:

@@ -14,6 +14,7 @@ from concur_proxy.engines.base import EngineSample
 from concur_proxy.history import INTERVAL_S, Counters, History, Meter, Moment
 from concur_proxy.history.moment import UNKNOWN
 from concur_proxy.model import BackendId
+from concur_proxy.tasks import end
 from concur_proxy.windows.base import Unit
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ class Historian:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="history")
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     async def _run(self) -> None:
         while True:

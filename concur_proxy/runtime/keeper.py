@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from concur_proxy.model import BackendId
+from concur_proxy.tasks import end
 
 VERSION = 1
 SAVE_EVERY_S = 60.0
@@ -44,8 +45,7 @@ class Keeper:
     async def stop(self) -> None:
         """Write once more and end."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(self._task)
             self.save()
 
     def save(self) -> None:

@@ -21,6 +21,7 @@ from concur_proxy.gateway import credentials
 from concur_proxy.gateway.popular import PopularPrefixes
 from concur_proxy.gateway.upstream import UpstreamPool
 from concur_proxy.model import BackendId
+from concur_proxy.tasks import end
 from concur_proxy.windows.base import Unit
 
 if TYPE_CHECKING:
@@ -126,9 +127,7 @@ class Membership:
         return bool(sources)
 
     async def aclose(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
         await self.members.aclose()
 
     def _watchers(self) -> Iterator[Coroutine[Any, Any, None]]:

@@ -40,6 +40,7 @@ from concur_proxy.runtime.membership import Membership, warm_up
 from concur_proxy.runtime.replicas import Replicas
 from concur_proxy.runtime.traces import tracing_of
 from concur_proxy.runtime.watch import FileWatch
+from concur_proxy.tasks import end
 
 
 class Node:
@@ -137,10 +138,7 @@ class Node:
         await self.membership.aclose()
         await self.scraper.aclose()
         await self.health.aclose()
-        tasks = [task for task in (self._loop_task, self._lag_task) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(self._loop_task, self._lag_task)
         for pool in self.pools.values():
             pool.close()
         await self._fetch.aclose()

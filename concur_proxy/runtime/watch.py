@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from concur_proxy.errors import ConcurError
+from concur_proxy.tasks import end
 
 LOOK_EVERY_S = 2.0
 """Mounts of secrets are swapped by links, which tells no watcher of the file: looking is what works everywhere."""
@@ -31,9 +32,7 @@ class FileWatch:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="file watch")
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     def check(self) -> bool:
         """Look once; True where something had changed."""

@@ -6,6 +6,7 @@ dies before it has taken it. They share sessions and windows as replicas on seve
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -50,16 +51,19 @@ class _Workers:
         return self._worst
 
     def _start(self, worker: int) -> None:
-        signal.pthread_sigmask(
-            signal.SIG_BLOCK, SIGNALS
-        )  # one that came here would be taken by our handler in the child
+        # A signal in the middle of this would be taken by our handler in the child, or not reach the child.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        if not self._ending:
+            self._fork(worker)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+    def _fork(self, worker: int) -> None:
         pid = os.fork()
         if pid == 0:
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             os._exit(self._in_child(worker))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         self._started[pid] = time.monotonic()
         self._numbers[pid] = worker
 
@@ -82,11 +86,11 @@ class _Workers:
             return
         logger.warning("worker %d has ended with status %d and is started again", pid, status)
         time.sleep(max(0.0, SHORTEST_LIFE_S - lived_s))
-        if not self._ending:
-            self._start(worker)
+        self._start(worker)
 
     def _end(self, number: int) -> None:
         """Pass a signal on; the second one ends them at once, as it does with a single process."""
         self._ending = True
         for pid in list(self._started):
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, number)

@@ -28,6 +28,7 @@ def connect(url: str, *, username: str | None = None, password: str | None = Non
         "password": password or (unquote(parts.password) if parts.password else None),
         "decode_responses": True,
         "socket_connect_timeout": CONNECT_S,
+        "socket_timeout": None,  # who calls waits no longer than he likes
         "retry": Retry(NoBackoff(), 0),
     }
     if scheme == "rediss":
@@ -45,7 +46,7 @@ def _sentinel(parts: SplitResult, options: dict[str, Any]) -> Any:
     hosts = parts.netloc.rpartition("@")[2].split(",")
     sentinels = [(host, int(port or 26379)) for host, _, port in (each.partition(":") for each in hosts)]
     service, _, database = parts.path.strip("/").partition("/")
-    shared = {"socket_connect_timeout", "ssl", "ssl_ca_certs"} & options.keys()
+    shared = {"socket_connect_timeout", "socket_timeout", "ssl", "ssl_ca_certs"} & options.keys()
     sentinel: Any = Sentinel(sentinels, sentinel_kwargs={name: options[name] for name in shared})  # type: ignore[no-untyped-call]
     return sentinel.master_for(service, db=_number(database), **options)
 

@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 from redis.exceptions import NoScriptError, RedisError
 
+from concur_proxy.tasks import end
+
 SCRIPT = Path(__file__).with_name("script.lua").read_text(encoding="utf-8")
 
 TIMEOUT_S = 1.0
@@ -84,9 +86,7 @@ class Link:
         return await answered
 
     async def aclose(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     async def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
@@ -102,7 +102,7 @@ class Link:
 
     async def _call(self) -> bool:
         """Carry what waits; False where Redis did not answer."""
-        first = self.first()
+        first = self._make_first()
         batch = ([first] if first is not None else []) + self._waiting
         self._waiting = []
         if not batch:
@@ -112,8 +112,10 @@ class Link:
             async with asyncio.timeout(TIMEOUT_S):
                 answers = await self._evaluate([operation for operation, _ in batch])
         except (RedisError, OSError, TimeoutError, ValueError) as error:
-            self.failures += 1
-            self.problem = str(error) or type(error).__name__
+            self._failed(error)
+        except Exception as error:  # noqa: BLE001 - a bug there must not leave those without an answer who wait
+            _log.exception("asking the shared state failed")
+            self._failed(error)
         self._tell(up=answers is not None)
         for (operation, then), answer in zip(batch, answers or [None] * len(batch), strict=True):
             try:
@@ -121,6 +123,17 @@ class Link:
             except Exception:  # noqa: BLE001 - one bad answer is not to stop the others
                 _log.exception("an answer of the shared state could not be taken in: %s", operation[0])
         return answers is not None
+
+    def _make_first(self) -> tuple[Operation, Then] | None:
+        try:
+            return self.first()
+        except Exception:  # noqa: BLE001 - what others wait for goes on its way all the same
+            _log.exception("what is here could not be told")
+            return None
+
+    def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        self.problem = str(error) or type(error).__name__
 
     async def _evaluate(self, operations: Sequence[Operation]) -> Sequence[Answer]:
         arguments = (f"{self._prefix}replicas", self._prefix, self._name, json.dumps(operations))

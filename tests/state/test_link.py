@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -112,3 +113,50 @@ def test_where_redis_is_gone_no_turn_asks(server: RedisServer) -> None:
     actor.courier.up = False
     assert actor.replica.owners.is_ours(turn)
     client.close()
+
+
+class Failing:
+    """A client with a bug; and one that is in the middle of a call when it is told to end."""
+
+    def __init__(self, *, hangs: bool) -> None:
+        self._hangs = hangs
+        self.asked = asyncio.Event()
+
+    async def script_load(self, _: str) -> str:
+        self.asked.set()
+        if self._hangs:
+            with contextlib.suppress(asyncio.CancelledError):  # as ``asyncio.wait_for`` does now and then
+                await asyncio.Event().wait()
+        raise AttributeError("a bug")
+
+    async def evalsha(self, *_: object) -> str:
+        raise AssertionError
+
+
+def test_a_bug_in_the_client_leaves_nobody_without_an_answer() -> None:
+    async def play() -> None:
+        link = Link(Failing(hangs=False), "{test}:", "r")
+        link.first = lambda: 1 / 0  # type: ignore[assignment, return-value]
+        link.start()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await link.ask(["secret", "key", "value"]) is None
+            assert await link.ask(["secret", "key", "value"]) is None
+            await link.aclose()
+        assert link.problem == "a bug"
+
+    asyncio.run(play())
+
+
+def test_it_ends_in_the_middle_of_a_call_whose_client_forgets_that_it_should(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("concur_proxy.tasks.AGAIN_S", 0.01)
+
+    async def play() -> None:
+        client = Failing(hangs=True)
+        link = Link(client, "{test}:", "r")
+        link.start()
+        link.send(["secret", "key", "value"], lambda _: None)
+        async with asyncio.timeout(PATIENCE_S):
+            await client.asked.wait()
+            await link.aclose()
+
+    asyncio.run(play())

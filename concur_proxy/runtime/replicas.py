@@ -50,7 +50,7 @@ class Replicas:
             prefix,
             woken=self.replica.woken,
             heard=self.replica.heard,
-            leads=lambda: self.replica.leads,
+            turns_from=lambda: self.replica.leader.turns_from,
         )
 
     async def start(self, handler: Handler, loop: ControlLoop) -> None:

@@ -43,6 +43,8 @@ class Leader:
         self._clock = clock
         self._led = led
         self._token = 0
+        self._begun = 0
+        self._turns_from = ""
         self._until = -math.inf
         self._asked = False
         self._again = False
@@ -58,6 +60,11 @@ class Leader:
     @property
     def leads(self) -> bool:
         return self._clock() < self._until
+
+    @property
+    def turns_from(self) -> tuple[int, str] | None:
+        """How often it has begun to lead, and after what in the stream of turns; None where it does not lead."""
+        return (self._begun, self._turns_from) if self.leads else None
 
     def decide(self, backend: BackendId, whole: Whole, *, first: bool = False) -> None:
         """Say what a window is; ``first``: unless another leader has said so before."""
@@ -110,6 +117,8 @@ class Leader:
     def _begin(self, answer: Answer, now: float) -> Learned:
         """Take over: windows as they are, and what has been learned."""
         self._token = answer["token"]
+        self._begun += 1
+        self._turns_from = answer["turns"]
         self._targets, self._targets_at = {}, -math.inf
         self._learned_at = now
         known = answer["windows"] or []

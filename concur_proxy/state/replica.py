@@ -28,6 +28,7 @@ from concur_proxy.state.owners import Owners
 from concur_proxy.state.ports import Door, Laws
 from concur_proxy.state.reports import Report, add_up, dump_records, dump_reports, load_records, report_of
 from concur_proxy.state.shares import Demand
+from concur_proxy.tasks import end
 from concur_proxy.windows.base import Unit, WindowView
 
 POLL_S = 0.25
@@ -87,9 +88,7 @@ class Replica:
 
     async def stop(self) -> None:
         """Leave in an orderly way: what was in use here is free at once."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
         if self.link.up:
             await self.link.ask(["leave"])
         await self.link.aclose()
@@ -336,7 +335,7 @@ class Replica:
 
     def heard(self, said: Mapping[str, str]) -> None:
         """Another replica has told of its turns."""
-        if self._laws is None or said.get("from") == self.name or not self.leads:
+        if self._laws is None or said.get("from") == self.name:
             return
         try:
             turns = json.loads(said["turns"])

@@ -172,6 +172,8 @@ function op.lead(token, ttl, windows, targets, learned)
   if taken then
     answer.learned = call('GET', P .. 'learned') or ''
     answer.windows = call('HGETALL', P .. 'windows')
+    local newest = call('XREVRANGE', P .. 'turns', '+', '-', 'COUNT', 1)[1]
+    answer.turns = newest and newest[1] or '0-0'
   end
   return answer
 end

@@ -12,16 +12,21 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from concur_proxy.tasks import end
+
 BLOCK_MS = 500
 PATIENCE_S = 2.0
 PAUSE_S = 0.5
 MOST = 500
 
+NEWS = "$"
+"""From now on."""
+
 _log = logging.getLogger(__name__)
 
 
 class Wakes:
-    """``leads``: whether the turns of others are of interest."""
+    """``turns_from``: how often we have begun to lead, and from where on turns are of interest; None for not at all."""
 
     def __init__(
         self,
@@ -30,23 +35,22 @@ class Wakes:
         *,
         woken: Callable[[str, str], None],
         heard: Callable[[Mapping[str, str]], None],
-        leads: Callable[[], bool],
+        turns_from: Callable[[], tuple[int, str] | None],
     ) -> None:
         self._client = client
         self._wake, self._turns = f"{prefix}wake", f"{prefix}turns"
         self._woken = woken
         self._heard = heard
-        self._leads = leads
-        self._last: dict[str, str] = {self._wake: "$"}
+        self._turns_from = turns_from
+        self._begun = 0
+        self._last: dict[str, str] = {self._wake: NEWS}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="state wakes")
 
     async def aclose(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     async def _run(self) -> None:
         while True:
@@ -54,17 +58,14 @@ class Wakes:
                 async with asyncio.timeout(PATIENCE_S):
                     await self._listen()
             except (RedisError, OSError, TimeoutError):
+                self._last[self._wake] = NEWS  # a Redis that has forgotten everything may count from less
                 await asyncio.sleep(PAUSE_S)
             except Exception:  # noqa: BLE001 - a bug here must not make this replica deaf
                 _log.exception("listening to other replicas failed")
                 await asyncio.sleep(PAUSE_S)
 
     async def _listen(self) -> None:
-        if not self._leads():
-            self._last.pop(self._turns, None)
-        elif self._turns not in self._last:
-            self._last[self._turns] = "$"
-        answer = await self._client.xread(dict(self._last), count=MOST, block=BLOCK_MS)
+        answer = await self._client.xread(self._streams(), count=MOST, block=BLOCK_MS)
         streams = answer.items() if isinstance(answer, dict) else answer
         for stream, entries in streams or ():
             for number, said in entries:
@@ -73,3 +74,12 @@ class Wakes:
                     self._woken(said["why"], said["whom"])
                 else:
                     self._heard(said)
+
+    def _streams(self) -> dict[str, str]:
+        """What to listen to, each from where on. A leader that begins misses no turn while it waits for other news."""
+        began = self._turns_from()
+        if began is None:
+            return {self._wake: self._last[self._wake]}
+        if began[0] != self._begun:
+            self._begun, self._last[self._turns] = began
+        return dict(self._last)

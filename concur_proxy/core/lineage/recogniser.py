@@ -5,7 +5,7 @@ Rules, the first that applies
    is no first turn and has been answered. Any other is a *sibling*, with a run of its own.
 2. What goes on from where a run stands is its next turn. Of several that stand there it is the one whose answer it
    carries; where no answer tells, the one that has waited longest for its agent. A question asked beside, which leaves
-   the answer out, is a turn of the run, too, but the run stands where it stood as well.
+   out the answer, or the tools that the run has, is a turn of the run, too, but the run stands where it stood as well.
 3. What goes on from before a run's last message, and has that run's answer at its place, is its next turn, too: the
    client has rewritten its last message, or taken a passing remark out.
 4. What goes on from a run's past replaces its last request, if that came to nothing.
@@ -74,7 +74,7 @@ class Lineage:
         at = table.furthest(points)
         run = self._known(namespace, talk, points, at, retry=retry)
         if run is not None:
-            beside = points[at] if at + 1 < len(points) and talk.skips_answer(at + 1) else 0
+            beside = points[at] if at + 1 < len(points) and _asks_beside(run, talk, points, at) else 0
             self._move(run, talk, points, beside=beside)
             return Recognised(run, CONTINUED)
         rule, parent, ended = self._origin(namespace, talk, seed, points, at)
@@ -88,7 +88,8 @@ class Lineage:
         """The turn of a run has ended. ``response_id``: the Responses API's, by which the next turn may go on."""
         if not self._table.knows(run):
             return
-        run.answer = answer
+        if not run.asks_beside:  # who stands there is known by what was answered there
+            run.answer = answer
         also = response_point(run.seed, response_id) if response_id is not None else 0
         self._table.settle(run, State.ANSWERED if completed else State.LOST, also=also)
 
@@ -100,8 +101,9 @@ class Lineage:
         """Bring a run to the end of a talk. ``beside``: where it stands on, its answer there not having been used."""
         table, last = self._table, len(points) - 1
         talk.remember(table.lengths)
+        run.has_tools = run.has_tools or talk.has_tools
         before = points[last - 1] if last > 0 and talk.tail(run.seed, last - 1) else 0
-        stays = beside if beside in run.tips and beside != run.points[0] else 0
+        stays = beside if beside in run.tips else 0
         table.move(run, points[last], length=last + 1, before=before, tail=talk.tail(run.seed, last), stays=stays)
 
     def _known(self, namespace: str, talk: Talk, points: list[int], at: int, *, retry: bool) -> Run | None:
@@ -177,6 +179,16 @@ class Lineage:
             if run is not None and run.state is State.ANSWERED and talk.role(index + 1) == MODEL:
                 return run
         return None
+
+
+def _asks_beside(run: Run, talk: Talk, points: list[int], at: int) -> bool:
+    """Tell whether a talk leaves out what the run's next turn will have. ``at``: where the run stands.
+
+    Without the answer it may be about what many have begun with, and nobody's in particular.
+    """
+    if talk.skips_answer(at + 1):
+        return points[at] != run.points[0]
+    return run.has_tools and not talk.has_tools
 
 
 def seed_of(name: str, namespace: str, key: str) -> int:

@@ -19,7 +19,10 @@ class State(enum.Enum):
 class Run:
     """One agent's run, as far as its messages tell. Of many, the garbage collector has one object each to look at."""
 
-    __slots__ = ("answer", "before", "id", "length", "namespace", "points", "seed", "state", "tail", "tips", "turns")
+    __slots__ = (
+        *("answer", "asks_beside", "before", "has_tools", "id", "length", "namespace"),
+        *("points", "seed", "state", "tail", "tips", "turns"),
+    )
 
     def __init__(self, namespace: str, name: str, seed: int) -> None:
         self.namespace = namespace
@@ -27,17 +30,21 @@ class Run:
         self.seed = seed
         self.state = State.RUNNING
         self.turns = 0
+        self.has_tools = False
+        """Some turn has offered tools to the model."""
         self.length = 0
         """Points of its last request."""
         self.points: tuple[int, ...] = ()
         self.tips: tuple[int, ...] = ()
         """Where it stands."""
+        self.asks_beside = False
+        """Its last request has left it where it stood as well."""
         self.before = 0
         """The point before its last message: clients that rewrite that message go on from here."""
         self.tail = 0
         """Number of its last two messages, wherever they stand."""
         self.answer: Answer | None = None
-        """To its last request, where that was read."""
+        """To its last request that was not asked beside, where that was read."""
 
     @property
     def session(self) -> SessionKey:

@@ -123,9 +123,12 @@ class Table:
                 self._reach(run, stays)
             self._runs.move_to_end(run.id)
         run.turns += 1
-        run.state, run.length, run.answer = State.RUNNING, length, None
+        run.state, run.length = State.RUNNING, length
         self._reach(run, point)
-        run.tips = (point, stays) if stays and stays != point else (point,)
+        run.asks_beside = stays not in {0, point}
+        run.tips = (point, stays) if run.asks_beside else (point,)
+        if not run.asks_beside:
+            run.answer = None
         run.before, run.tail = before, tail
         if before:
             self._before[before] = run

@@ -4,6 +4,7 @@ import pytest
 
 from concur_proxy.core.lineage import BRANCH, COMPACTED, CONTINUED, NEW, Lineage, talk_of
 from concur_proxy.core.lineage.talk import Answer
+from concur_proxy.core.lineage.talk import said as digest
 
 SYSTEM = {"role": "system", "content": "You are an agent."}
 TASK = {"role": "user", "content": "Do it."}
@@ -122,6 +123,32 @@ def test_questions_beside_do_not_keep_a_session_from_going_on(case):
         found = case.turn(*history)
         assert (found.rule, found.session) == (CONTINUED, first.session)
         case.end(asked)
+
+
+@pytest.mark.parametrize("turns", [1, 5])
+def test_a_question_asked_without_the_tools_does_not_keep_a_session_from_going_on(case, turns):
+    """Titles, summaries and judges have the history with its last answer, and no tools."""
+    history, tools = [SYSTEM, TASK], [{"type": "function"}]
+    first = case.turn(*history, tools=tools)
+    for number in range(turns):
+        history.append(calls(f"call-{number}"))
+        beside = case.turn(*history, user("Give it a title."))
+        history.append(result(f"call-{number}"))
+        assert (beside.session, case.turn(*history, tools=tools).session) == (first.session, first.session)
+
+
+def test_siblings_that_ask_beside_are_told_apart_by_the_answers_that_count(case):
+    history, tools = [SYSTEM, TASK], [{"type": "function"}]
+    runs = [case.begin(*history, tools=tools) for _ in range(4)]
+    for number, found in enumerate(runs):
+        case.end(found, answer=Answer(text=digest(f"plan {number}")))
+    for number in reversed(range(4)):
+        beside = case.begin(*history, said(f"plan {number}"), user("Give it a title."))
+        case.end(beside, answer=Answer(text=digest("A title")))
+        assert beside.session == runs[number].session
+    for number in (2, 0, 3, 1):
+        found = case.turn(*history, said(f"plan {number}"), user("go on"), tools=tools)
+        assert found.session == runs[number].session
 
 
 def test_however_many_questions_are_asked_beside_the_session_goes_on(case):

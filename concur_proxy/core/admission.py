@@ -37,14 +37,14 @@ def why_new(session: Session, backend: Backend, tokens: int, places: Places, *, 
     if backend.fits(charge):
         return AdmitWhy.WINDOW
     observes = places.policy.mode == "observe"
-    if not backend.is_empty and (observes or not _made_room(session, backend, charge, places, now)):
+    if not backend.is_empty and (observes or not _made_room(session, backend, charge, tokens, places, now)):
         return None
     if backend.fits(charge):
         return AdmitWhy.WINDOW
     return AdmitWhy.OVERSIZE if backend.is_empty and backend.is_all_ours else None
 
 
-def _made_room(session: Session, backend: Backend, charge: int, places: Places, now: float) -> bool:
+def _made_room(session: Session, backend: Backend, charge: int, tokens: int, places: Places, now: float) -> bool:
     """Take places back for a session: cold ones step aside for hot ones, and leave theirs to them where anything runs.
 
     True where ``charge`` may fit now.
@@ -55,7 +55,8 @@ def _made_room(session: Session, backend: Backend, charge: int, places: Places, 
                 return True
         elif backend.running:
             return False
-    return places.reclaim(backend, charge, now=now)
+    arriving = max(0, tokens - backend.shadow.resident(session))
+    return places.reclaim(backend, charge, arriving, now=now)
 
 
 def inherits(session: Session, donor: Session, tokens: int, places: Places) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections import OrderedDict
 from typing import Final
 
+from concur_proxy.core.prefill import PrefillTime
 from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.core.shadow import Shadow
 from concur_proxy.core.shared import PrefixSizes, SharedTokens
@@ -55,6 +56,7 @@ class Backend:
         "_overfull_at",
         "_peak_running",
         "_shared",
+        "_starved_from",
         "_tokens",
         "bound",
         "branches",
@@ -74,6 +76,7 @@ class Backend:
         "may_have_room",
         "minimum",
         "pool",
+        "prefill",
         "prefixes",
         "record_at",
         "running",
@@ -123,6 +126,7 @@ class Backend:
         self.prefixes = PrefixSizes()
         self.shadow = Shadow(self.prefixes)
         self.think = ThinkTime()
+        self.prefill = PrefillTime()
         self.typical = Mean(0.0)
         """Tokens that a session counts for after a turn."""
         self.record_at: float | None = None
@@ -131,12 +135,11 @@ class Backend:
         """Sessions with a place that have ended, or whose lease has."""
         self.computed = 0
         """Tokens that finished turns have put into the cache, ever."""
-        self.hits_seen = 0
-        self.hits_expected = 0
+        self.hits_seen = self.hits_expected = 0
         self._shared = SharedTokens()
-        self._tokens = 0
-        self._idle_tokens = 0
+        self._tokens = self._idle_tokens = 0
         self._peak_running = Peak(PEAK_HORIZON_S)
+        self._starved_from: float | None = None
         self._busy_s = self._busy_from = 0.0
 
     # the window
@@ -274,6 +277,18 @@ class Backend:
         running = self.running + self.elsewhere
         return running == 0 or running < STARVED * best
 
+    def starved_from(self, now: float) -> float:
+        """Return since when it has been starved; it is now."""
+        if self._starved_from is None:
+            self._starved_from = now
+        return self._starved_from
+
+    def _see_starved(self, now: float) -> None:
+        if not self.is_starved(now):
+            self._starved_from = None
+        elif self._starved_from is None:
+            self._starved_from = now
+
     # places
 
     @property
@@ -351,6 +366,7 @@ class Backend:
         self.running += 1
         self.running_tokens += turn.tokens
         self._peak_running.see(self.running, now=now)
+        self._see_starved(now)
         if turn.is_branch:
             self.branches += 1
             self._tokens += turn.tokens
@@ -362,6 +378,7 @@ class Backend:
         self.running_tokens -= turn.tokens
         if self.running == 0:
             self._busy_s += now - self._busy_from
+        self._see_starved(now)
         if turn.is_branch:
             self.end_branch(turn)
 

@@ -19,13 +19,15 @@ Rules
 - A turn of a tenant that is over its limits is refused at once (``limits``). While hot turns miss their objective cold
   ones wait, whatever room there is, and are refused after a while (``breaker``).
 - An idle place is given up when its lease runs out, when its session ends, when a relative needs it, and when turns
-  wait beside an engine that runs nothing or far below its best (``places``).
+  wait beside an engine that has run nothing, or far below its best, for longer than its context is worth
+  (``patience``).
 
 Invariants
 1. arrived = admitted + held + refused + abandoned; admitted = running + finished.
 2. A lease ends exactly once.
 3. No grant beyond the window but those whose ``why`` says so: warm, oversize, forced, observed.
-4. After any call no turn waits beside room that it may use, nor for an idle place beside an engine that runs nothing.
+4. After any call no turn waits beside room that it may use, nor for idle places beside an engine that has run nothing
+   for as long as their contexts take to be computed again.
    A call that can answer for one turn only (``arrive``, ``set_capacity``) leaves the others to the ``tick`` that
    ``next_deadline`` asks for at once.
 5. minimum <= window <= maximum.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concur_proxy.core.backend import Backend
 from concur_proxy.core.footprint import FootprintEstimator
 from concur_proxy.core.sessions import Session, Turn
-from concur_proxy.model import FinishReason, Outcome, TurnRecord, Usage
+from concur_proxy.model import FinishReason, Lease, Outcome, TurnRecord, Usage
 
 
 class Ledger:
@@ -47,6 +47,7 @@ class Ledger:
         if usage is not None:
             backend.computed += usage.prompt_tokens - (usage.cached_tokens or 0) + usage.completion_tokens
             backend.note_overfull()
+            _time(lease, backend, usage, first_token_at, now)
         session.computed_before = backend.computed
         session.turns += 1
         session.finished_at, session.finish_reason = now, finish_reason
@@ -94,3 +95,12 @@ class Ledger:
         found = cached - shared > 0.5 * (expected - shared)
         if found or not undisturbed:  # else it was there, and the client has changed its history
             backend.shadow.correct(believed_warm=turn.was_warm, found_warm=found)
+
+
+def _time(lease: Lease, backend: Backend, usage: Usage, first_token_at: float | None, now: float) -> None:
+    """Learn how long the engine takes to compute a token, where it tells how many it has computed."""
+    if usage.cached_tokens is None:
+        return
+    seconds = (now if first_token_at is None else first_token_at) - lease.admitted_at
+    decoded = usage.completion_tokens if first_token_at is None else 1
+    backend.prefill.add(seconds, prefilled=max(0, usage.prompt_tokens - usage.cached_tokens), decoded=decoded)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from concur_proxy.core import patience
 from concur_proxy.core.backend import Backend
 from concur_proxy.core.policy import GatePolicy
 from concur_proxy.core.report import Counts
@@ -129,19 +130,30 @@ class Places:
             some = True
         return some
 
-    def reclaim(self, backend: Backend, charge: int, *, now: float) -> bool:
+    def reclaim(self, backend: Backend, charge: int, arriving: int, *, now: float) -> bool:
         """Free the longest idle places of a starved engine until ``charge`` fits; none where that would not do.
 
-        An engine that runs nothing is emptied for a session larger than its window, which then runs alone.
+        It has been starved for long enough then, for the contexts that ``arriving`` tokens in its cache put at risk
+        (``patience``). One that runs nothing is emptied for a session larger than its window, which then runs alone.
         """
         if not backend.idle or backend.may_have_room or not backend.is_starved(now):
             return False
         if backend.running and not backend.fits(charge - backend.idle_load):
             return False
-        while backend.idle and not backend.fits(charge):
-            self.pause(next(iter(backend.idle)))
+        losers = patience.victims(backend, charge)
+        due_at = patience.due_at(backend, losers, arriving, now)
+        if due_at > now:
+            self._look_again(losers[0], due_at)
+            return False
+        for session in losers:
+            self.pause(session)
             self._counts.reclaimed += 1
         return True
+
+    def _look_again(self, idle: Session, at: float) -> None:
+        """Have everything dispatched then, by the alarm of an idle session: it stays set for the end of the lease."""
+        if idle.wakes_at is None or idle.wakes_at > at:
+            self._timers.set(idle, at)
 
     def step_aside(self, backend: Backend, charge: int, *, now: float) -> bool:
         """Free the places of cold sessions that are between two turns, the longest idle first, until ``charge`` fits.

@@ -65,9 +65,9 @@ def test_the_next_turn_of_an_active_session_passes_those_who_wait():
     stand.run("agent")
     stand.arrive("agent")
     stand.arrive("waits")
-    stand.finish("agent")
-    assert stand.state("agent") == "paused"  # the engine would have run nothing
-    assert stand.running == {"waits"}
+    assert stand.finish("agent") == []
+    assert stand.wait(1.0) == ["waits"]  # the engine would have run nothing
+    assert stand.state("agent") == "paused"
 
 
 def test_an_active_session_keeps_its_place_while_the_engine_has_work():
@@ -106,9 +106,11 @@ def test_a_session_larger_than_the_window_runs_alone():
     stand.arrive("huge", tokens=5000)
     stand.arrive("next", tokens=100)
     assert stand.held == {"huge", "next"}  # "next" is kept from starving "huge"
-    assert stand.finish("small") == ["huge"]
+    stand.finish("small")
+    assert stand.wait(1.0) == ["huge"]
     assert stand.leases["huge"].why is AdmitWhy.OVERSIZE
-    assert stand.finish("huge", prompt=5000) == ["next"]
+    stand.finish("huge", prompt=5000)
+    assert stand.wait(1.0) == ["next"]
 
 
 def test_an_oversize_session_goes_on_alone():
@@ -261,7 +263,8 @@ def test_idle_places_are_reclaimed_when_the_engine_would_run_nothing():
     stand = Stand(2)
     stand.run("old")
     stand.run("young")
-    assert isinstance(stand.arrive("new"), Admitted)
+    assert isinstance(stand.arrive("new"), Held)
+    assert stand.wait(1.0) == ["new"]
     assert (stand.state("old"), stand.state("young")) == ("paused", "idle")
     assert stand.books.reclaimed == 1
 
@@ -273,8 +276,83 @@ def test_idle_places_are_reclaimed_when_far_less_runs_than_could():
     stand.arrive("waits")
     for number in range(7):
         assert stand.finish(f"s{number}") == []
-    assert stand.finish("s7") == ["waits"]  # 2 of 10 still run
+    assert stand.wait(1.0) == []  # 3 of 10 still run
+    stand.finish("s7")
+    assert stand.wait(1.0) == ["waits"]
     assert stand.state("s0") == "paused"
+
+
+def thinking(seconds, *, turns=5, **facts):
+    """Two agents with a place each whose tool calls take so long; a turn computes 10,000 tokens, 1e-4 s each."""
+    stand = Stand(2, **facts)
+    for _ in range(turns):
+        for name in ("old", "young"):
+            stand.arrive(name)
+        stand.wait(1.0)
+        for name in ("old", "young"):
+            stand.finish(name, prompt=10_000, cached=0)
+        stand.wait(seconds)
+    return stand
+
+
+def test_a_starved_engine_waits_for_those_who_will_soon_be_back():
+    stand = thinking(0.5)
+    for name in ("old", "young"):
+        stand.arrive(name)
+    stand.wait(1.0)
+    stand.arrive("waits")
+    for name in ("old", "young"):
+        assert stand.finish(name, prompt=10_000, cached=0) == []
+    assert stand.wait(0.5) == []
+    assert stand.arrive("old").lease.why is AdmitWhy.WINDOW
+    assert (stand.books.reclaimed, stand.held) == (0, {"waits"})
+
+
+def test_it_waits_no_longer_than_the_lost_context_takes_to_compute():
+    stand = thinking(0.5)
+    for name in ("old", "young"):
+        stand.arrive(name)
+    stand.wait(1.0)
+    stand.arrive("waits")
+    stand.finish("old", prompt=10_000, cached=0)
+    stand.wait(0.4)
+    stand.finish("young", prompt=10_000, cached=0)
+    assert stand.wait(0.95) == []
+    assert stand.wait(0.1) == ["waits"]
+    assert stand.state("old") == "paused"
+
+
+def test_it_waits_for_nobody_whose_tool_calls_take_longer_than_that():
+    stand = thinking(60.0)
+    assert isinstance(stand.arrive("waits"), Admitted)
+    assert stand.state("old") == "paused"
+
+
+def test_it_waits_for_nobody_where_the_cache_has_room_for_all():
+    stand = thinking(0.5, capacity=1_000_000)
+    assert isinstance(stand.arrive("waits"), Admitted)
+
+
+def test_it_waits_for_nobody_who_has_given_a_final_answer():
+    stand = Stand(1)
+    stand.arrive("done")
+    stand.arrive("waits")
+    assert stand.finish("done", prompt=10_000, reason=FinishReason.STOP) == ["waits"]
+
+
+def test_those_who_come_back_end_the_time_that_an_engine_has_been_starved():
+    stand = thinking(0.5)
+    for name in ("old", "young"):
+        stand.arrive(name)
+    stand.wait(1.0)
+    stand.arrive("waits")
+    for _ in range(3):
+        for name in ("old", "young"):
+            stand.finish(name, prompt=10_000, cached=0)
+        assert stand.wait(0.6) == []  # longer than that in all
+        for name in ("old", "young"):
+            stand.arrive(name)
+        stand.wait(1.0)
 
 
 def test_no_place_is_reclaimed_where_that_would_not_make_room():

@@ -44,8 +44,8 @@ def test_the_cases_of_the_page_on_capacity_are_scenarios():
 
 
 def test_the_number_of_scenarios_is_said():
-    assert len(scenario_names()) == 36
-    assert "Thirty-six scenarios" in PAGE
+    assert len(scenario_names()) == 38
+    assert "Thirty-eight scenarios" in PAGE
 
 
 def test_every_option_is_explained():

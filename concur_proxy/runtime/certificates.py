@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-import functools
+import logging
 import ssl
+from collections.abc import Callable, Iterable
 
-from concur_proxy.config import BackendSettings, Settings
-from concur_proxy.config.tls import engine_context, renew_engine, renew_server
+from concur_proxy.config.tls import Renewable
+from concur_proxy.errors import ConfigError
 from concur_proxy.runtime.watch import FileWatch
 
-
-def watches(served: ssl.SSLContext | None, settings: Settings) -> list[FileWatch]:
-    """Return the watches of all certificates that the settings name; ``served``: what clients are met with."""
-    found = [_of_engine(backend) for backend in settings.backends if backend.uses_tls and _files(backend)]
-    if served is not None:
-        server = settings.server
-        files = _named(server.tls_cert_file, server.tls_key_file, server.tls_client_ca_file)
-        found.append(FileWatch(files, functools.partial(renew_server, served, server)))
-    return found
+logger = logging.getLogger(__name__)
 
 
-def _of_engine(backend: BackendSettings) -> FileWatch:
-    context = engine_context(backend)
-    assert context is not None
-    return FileWatch(_files(backend), functools.partial(renew_engine, context, backend))
+class Certificates(FileWatch):
+    """Looks after the contexts in use, which ``contexts`` tells anew each time: backends come and go."""
+
+    def __init__(self, contexts: Callable[[], Iterable[ssl.SSLContext | None]]) -> None:
+        super().__init__((), lambda: None)
+        self._contexts = contexts
+
+    def check(self) -> bool:
+        """Look once; True where something had changed."""
+        used = {context for context in self._contexts() if isinstance(context, Renewable)}
+        stale = [context for context in used if context.is_stale()]
+        for context in stale:
+            _renew(context)
+        return bool(stale)
 
 
-def _files(backend: BackendSettings) -> list[str]:
-    return _named(backend.ca_file, backend.cert_file, backend.key_file)
-
-
-def _named(*paths: str | None) -> list[str]:
-    return [path for path in paths if path is not None]
+def _renew(context: Renewable) -> None:
+    try:
+        context.renew()
+    except ConfigError as error:
+        logger.error("what was there before stays in force: %s", error.message)  # noqa: TRY400 - no bug of ours
+    except Exception:
+        logger.exception("what was there before stays in force: %s", ", ".join(context.files))
+    else:
+        logger.info("read again: %s", ", ".join(context.files))

@@ -26,7 +26,8 @@ from concur_proxy.gateway.models import ModelList, allowed, ask_all
 from concur_proxy.gateway.protocol import fast_lane_protocol
 from concur_proxy.gateway.server import Server
 from concur_proxy.observe import logs
-from concur_proxy.runtime import certificates, policy
+from concur_proxy.runtime import policy
+from concur_proxy.runtime.certificates import Certificates
 from concur_proxy.runtime.engine_child import EngineChild, VllmOptions
 from concur_proxy.runtime.facts import gather
 from concur_proxy.runtime.files import raise_open_files
@@ -153,8 +154,8 @@ def _server(node: Node, siblings: Siblings | None = None) -> Server:
         proxy_headers=False,  # who the peer is decides who may manage: no header may change that
     )
     config.load()
-    config.ssl = server_context(settings)
-    node.watches += certificates.watches(config.ssl, node.settings)
+    config.ssl = served = server_context(settings)
+    node.watches.append(Certificates(lambda: [served, *(target.tls for target in node.targets.values())]))
     return Server(config, node.handler, grace_s=settings.grace_s)
 
 
@@ -194,13 +195,15 @@ async def _models(node: Node, headers: HeaderList) -> ModelList:
 
 
 def _readiness(node: Node) -> Readiness:
-    """Ready: some backend is up, and the proxy does not end."""
+    """Ready: some backend is up, the other replicas know of this one, and the proxy does not end."""
     reports = {str(backend): node.health.report(backend) for backend in node.targets}
     up = any(node.dispatcher.is_up(backend) for backend in node.targets)
     detail: dict[str, object] = {
         "backends": {name: (report.reason or report.state) if report else "unknown" for name, report in reports.items()}
     }
-    return Readiness(up and not node.handler.shutting_down, detail)
+    if not (joined := node.replicas is None or node.replicas.has_joined):
+        detail["replicas"] = "waits for the others to say what they use"
+    return Readiness(up and joined and not node.handler.shutting_down, detail)
 
 
 def listen(settings: ServerSettings) -> socket.socket:

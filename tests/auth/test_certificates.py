@@ -1,16 +1,19 @@
 """Certificates that are replaced while the proxy serves, and certificates that it shows to engines."""
 
 import asyncio
+import functools
 import shutil
+import socket
 import ssl
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from concur_proxy.config import BackendSettings, ServerSettings, Settings
+from concur_proxy.config import BackendSettings, ServerSettings
 from concur_proxy.config.tls import engine_context, server_context
 from concur_proxy.errors import ConfigError
-from concur_proxy.runtime.certificates import watches
+from concur_proxy.runtime.certificates import Certificates as Watch
 from tests.certificates import Certificates
 from tests.gateway.harness import Engine, Proxy, request, run
 
@@ -54,7 +57,7 @@ def test_new_connections_are_met_with_the_new_certificate(first, second, tmp_pat
     put(first, tmp_path)
     server = ServerSettings(tls_cert_file=str(tmp_path / "c.pem"), tls_key_file=str(tmp_path / "k.pem"))
     context = server_context(server)
-    (watch,) = watches(context, Settings(server=server))
+    watch = Watch(lambda: [context, None])
 
     async def main():
         async with Engine() as engine, Proxy((engine,), serve_tls=context) as proxy:
@@ -77,7 +80,7 @@ def test_files_that_do_not_fit_leave_everything_as_it_was(first, second, tmp_pat
     put(first, tmp_path)
     server = ServerSettings(tls_cert_file=str(tmp_path / "c.pem"), tls_key_file=str(tmp_path / "k.pem"))
     context = server_context(server)
-    (watch,) = watches(context, Settings(server=server))
+    watch = Watch(lambda: [context, None])
 
     async def main():
         async with Engine() as engine, Proxy((engine,), serve_tls=context) as proxy:
@@ -105,7 +108,7 @@ def test_clients_of_a_further_authority_are_let_in_once_it_is_added(first, secon
         tls_client_ca_file=str(tmp_path / "ca"),
     )
     context = server_context(server)
-    (watch,) = watches(context, Settings(server=server))
+    watch = Watch(lambda: [context, None])
 
     async def main():
         async with Engine() as engine, Proxy((engine,), serve_tls=context) as proxy:
@@ -118,6 +121,92 @@ def test_clients_of_a_further_authority_are_let_in_once_it_is_added(first, secon
             assert await status(proxy, trusting(first, first.client)) == 200
 
     run(main())
+
+
+def ask_by(pair, port, trust, session=None):
+    """Ask with a certificate, by OpenSSL's own socket; return the status and what resumes the session."""
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
+        trust.wrap_socket(plain, server_hostname="localhost", session=session) as secure,
+    ):
+        secure.sendall(request(headers=b"Connection: close\r\n"))
+        answer = b"".join(iter(functools.partial(secure.recv, 65536), b""))
+        return int(answer.split()[1]), secure.session, secure.session_reused
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_clients_of_an_authority_that_is_taken_out_are_turned_away(first, second, tmp_path, loop, version):
+    put(first, tmp_path)
+    both = Path(first.ca).read_text() + Path(second.ca).read_text()
+    (tmp_path / "ca").write_text(both)
+    server = ServerSettings(
+        tls_cert_file=str(tmp_path / "c.pem"),
+        tls_key_file=str(tmp_path / "k.pem"),
+        tls_client_ca_file=str(tmp_path / "ca"),
+    )
+    context = server_context(server)
+    watch = Watch(lambda: [context])
+    trust = trusting(first, second.client)
+    trust.maximum_version = version
+
+    async def main():
+        async with Engine() as engine, Proxy((engine,), serve_tls=context) as proxy:
+            ask = functools.partial(asyncio.to_thread, ask_by, second.client, proxy.port, trust)
+            status, session, _ = await ask()
+            assert (status, (await ask(session))[2]) == (200, True), "sessions are not resumed: what follows shows less"
+            shutil.copy(first.ca, tmp_path / "ca")
+            assert watch.check()
+            for resumed in (None, session):
+                with pytest.raises((ssl.SSLError, ConnectionError, IndexError)):
+                    await ask(resumed)
+            status, *_ = await asyncio.to_thread(ask_by, first.client, proxy.port, trusting(first, first.client))
+            assert status == 200
+
+    run(main(), loop)
+
+
+def test_an_engine_of_an_authority_that_is_taken_out_is_not_trusted(first, second, tmp_path, loop):
+    demanding = server_context(ServerSettings(tls_cert_file=first.server.cert, tls_key_file=first.server.key))
+    shutil.copy(first.ca, tmp_path / "ca")
+    context = engine_context(BackendSettings(url="https://e", ca_file=str(tmp_path / "ca")))
+    watch = Watch(lambda: [context])
+
+    async def main():
+        async with Engine(ssl=demanding) as engine, Proxy((engine,), ssl_context=context) as proxy:
+            assert (await proxy.ask(headers=b"Connection: close\r\n")).status == 200
+            for pool in proxy.pools.values():
+                pool.close()
+            shutil.copy(second.ca, tmp_path / "ca")
+            assert watch.check()
+            assert (await proxy.ask()).status == 502
+
+    run(main(), loop)
+
+
+def test_certificates_of_backends_that_come_later_are_watched_too(first, second, tmp_path):
+    shutil.copy(first.ca, tmp_path / "ca")
+    contexts = []
+    watch = Watch(lambda: contexts)
+    contexts.append(engine_context(BackendSettings(url="https://later", ca_file=str(tmp_path / "ca"))))
+    shutil.copy(second.ca, tmp_path / "ca")
+    assert [watch.check(), watch.check()] == [True, False]
+
+
+def test_a_key_that_is_encrypted_is_said_and_nobody_is_asked_for_its_password(first, tmp_path):
+    locked = [
+        "openssl",
+        "ec",
+        "-in",
+        first.server.key,
+        "-aes256",
+        "-passout",
+        "pass:secret",
+        "-out",
+        tmp_path / "k.pem",
+    ]
+    subprocess.run(locked, check=True, capture_output=True)
+    with pytest.raises(ConfigError, match="the key is encrypted"):
+        server_context(ServerSettings(tls_cert_file=first.server.cert, tls_key_file=str(tmp_path / "k.pem")))
 
 
 def test_an_engine_that_asks_for_a_certificate_is_shown_one_and_the_next_one_after_a_change(first, second, tmp_path):
@@ -133,7 +222,7 @@ def test_an_engine_that_asks_for_a_certificate_is_shown_one_and_the_next_one_aft
         key_file=str(tmp_path / "k.pem"),
     )
     context = engine_context(backend)
-    (watch,) = watches(None, Settings(backends=(backend,)))
+    watch = Watch(lambda: [context])
 
     async def main():
         async with Engine(ssl=demanding) as engine, Proxy((engine,), ssl_context=context) as proxy:

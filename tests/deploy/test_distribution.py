@@ -126,7 +126,3 @@ def test_workflows_run_what_is_there():
     text = "".join(path.read_text() for path in WORKFLOWS)
     assert "bash .ci/run" in text
     assert (ROOT / ".ci" / "run").exists()
-    extras = re.findall(r"redis,jwt[a-z0-9,]*", text)
-    known = set(re.findall(r"^([a-z0-9]+) = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE))
-    assert extras
-    assert {extra for listed in extras for extra in listed.split(",")} <= known

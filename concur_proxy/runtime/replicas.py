@@ -45,6 +45,7 @@ class Replicas:
         self.link = Link(self._client, prefix, self.name)
         self.replica = Replica(self.link, dispatcher, name=self.name, max_sessions=settings.gate.max_sessions)
         self.gate = SharedGate(self.replica)
+        self._has_joined = False
         self._wakes = Wakes(
             self._client,
             prefix,
@@ -80,6 +81,12 @@ class Replicas:
                 )
             await asyncio.sleep(RETRY_S)
         return str(answer["value"])
+
+    @property
+    def has_joined(self) -> bool:
+        """Others have had the time to say what they use, so there may be a share for us; nobody waits without Redis."""
+        self._has_joined = self._has_joined or self.replica.settled or not self.link.up
+        return self._has_joined
 
     def facts(self) -> SharedFacts:
         replica = self.replica

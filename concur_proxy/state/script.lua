@@ -11,6 +11,7 @@
 --   windows        hash: window -> JSON {whole, hard, unit}
 --   leader         hash of the one that runs the law, gone when it is not heard of;  token: counts leaders (fencing)
 --   s:SESSION      hash: owner, busy, window, charge, lease, at, turns, state
+--   heard, since   when a replica was last heard of; since when all have had the time to say what they use;  run: this server
 --   wake           stream: who should look again;  turns: stream of finished turns, for the leader
 --
 -- No replica's clock is used: ages are taken by Redis' own, and what is to be forgotten expires.
@@ -72,6 +73,17 @@ local function unseen(seen)
   return lost, moves
 end
 
+-- Whether nobody can be at work whom this server does not know: it has not been started since it was last asked, and all
+-- others have left in order.
+local function knows_all()
+  local said = redis.pcall('INFO', 'server')
+  local run = type(said) == 'string' and string.match(said, 'run_id:(%w+)') or ''
+  local same = run ~= '' and call('GET', P .. 'run') == run
+  call('SET', P .. 'run', run)
+  for _, id in ipairs(call('SMEMBERS', P .. 'replicas')) do same = same and id == ME end
+  return same
+end
+
 local op = {}
 
 -- Tell what is in use and hear what may be: {number, ttl_ms, seen, report, {{window, using, load, running, held}, ...}, turns, grace_ms, wants}
@@ -85,7 +97,7 @@ function op.sync(number_, ttl, seen, report, windows, turns, grace, wants)
   call('SADD', P .. 'replicas', ME)
   -- After silence, or where nothing is known, there may be replicas at work that have yet to say what they use.
   local heard = call('GET', P .. 'heard')
-  if not heard or NOW - number(heard) > grace then call('SET', P .. 'since', NOW) end
+  if (not heard or NOW - number(heard) > grace) and not knows_all() then call('SET', P .. 'since', NOW) end
   call('SET', P .. 'heard', NOW)
   local settling = NOW - number(call('GET', P .. 'since')) < grace
   local peers = others()

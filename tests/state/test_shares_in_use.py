@@ -300,3 +300,39 @@ def test_after_redis_has_forgotten_everything_nobody_gets_more_until_all_had_tim
     settle(actors)
     assert {actor.name: actor.share for actor in actors} == before
     assert total([one, other, third]) == WINDOW
+
+
+def be_silent_for_long(client: Redis) -> None:
+    client.set(f"{PREFIX}heard", 1)
+    client.set(f"{PREFIX}since", 1)
+
+
+def test_the_first_of_a_fleet_has_the_whole_window_at_once_where_all_before_it_have_left(client: Redis) -> None:
+    (before,) = begin(client, 1)
+    be_silent_for_long(client)
+    before.sync()  # this server is noted
+    before.courier.send(["leave"], lambda _: None)
+    before.courier.go()
+    be_silent_for_long(client)
+    (after,) = actors = [Actor(client, PREFIX, "after", WINDOW)]
+    settle(actors)
+    assert after.replica.settled
+    assert after.share == WINDOW
+
+
+@pytest.mark.parametrize("what", ["another server", "somebody who has not left"])
+def test_whoever_comes_after_silence_waits_for_those_who_may_be_at_work(client: Redis, what: str) -> None:
+    (before,) = begin(client, 1)
+    be_silent_for_long(client)
+    before.sync()
+    if what == "another server":
+        client.set(f"{PREFIX}run", "of before")
+        before.courier.send(["leave"], lambda _: None)
+        before.courier.go()
+    else:
+        client.delete(f"{PREFIX}r:{before.name}")
+    be_silent_for_long(client)
+    (after,) = actors = [Actor(client, PREFIX, "after", WINDOW)]
+    settle(actors)
+    assert not after.replica.settled
+    assert after.share == 0

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from concur_proxy.cli import app
 from concur_proxy.errors import ConfigError
 from concur_proxy.sim.server import EngineOptions, EngineServer
-from tests.clients.stack import ProxyProcess, children
+from tests.clients.stack import ProxyProcess, children, metric
 from tests.state.redis import PATIENCE_S, RedisServer, needs_redis
 
 
@@ -55,3 +55,14 @@ def test_three_workers_serve_the_turns_of_each_session_and_one_that_dies_is_repl
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             assert ask(proxy.url, "s0").status_code == 200
+
+
+@needs_redis
+@pytest.mark.service
+def test_a_proxy_is_ready_when_it_has_its_share_so_that_no_first_turn_waits_for_it() -> None:
+    with (
+        RedisServer() as redis,
+        EngineServer(EngineOptions(port=0, model="alpha", speed=4.0)) as engine,
+        ProxyProcess([engine.url], flags=["--state", redis.url, "--window", "4"]) as proxy,
+    ):
+        assert metric(proxy.url, "concur_window") == 4

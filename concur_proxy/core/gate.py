@@ -303,6 +303,7 @@ class Gate:
         for session in list(state.places):
             if not self._intake.sessions.move(session, pool) and session.idle:
                 self._intake.forget(session)
+        self._waiting.follow(before, pool)
         return [*self._waiting.look_again(before, now), *self._waiting.look_again(pool, now)]
 
     def set_capacity(self, backend: BackendId, capacity_tokens: float | None, *, now: float) -> None:

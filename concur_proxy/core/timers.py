@@ -76,11 +76,11 @@ class Timers(Generic[SleeperT]):
 
     def _clean_up(self) -> None:
         # An item set away from a time and back to it has two entries alike: the newest is kept.
-        newest = {(id(item), at): (at, sequence, item) for at, sequence, item in sorted(self._heap, key=_sequence_of)}
-        self._heap = [entry for entry in newest.values() if entry[2].wakes_at == entry[0]]
+        newest: dict[int, tuple[float, int, SleeperT]] = {}
+        for entry in self._heap:
+            item = entry[2]
+            if item.wakes_at == entry[0] and (id(item) not in newest or newest[id(item)][1] < entry[1]):
+                newest[id(item)] = entry
+        self._heap = list(newest.values())
         heapq.heapify(self._heap)
         self._dead = 0
-
-
-def _sequence_of(entry: tuple[float, int, object]) -> int:
-    return entry[1]

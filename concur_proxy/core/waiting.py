@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from concur_proxy.core import placement
@@ -203,6 +204,19 @@ class Waiting:
 
     def dispatch_all(self, now: float) -> list[Decision]:
         return [decision for pool in self._pools for decision in self.dispatch(pool.id, now)]
+
+    def follow(self, before: PoolId, after: PoolId) -> None:
+        """A backend has changed its pool: where nobody is left who could serve them, those who wait go with it."""
+        left, home = self._pools.get(before), self._pools.get(after)
+        if left is None or home is None or left.is_up:
+            return
+        for turn in [each for each in self.turns.values() if each.facts.pool == before]:
+            stands = turn.lane is not None
+            left.line.discard(turn)
+            turn.facts = replace(turn.facts, pool=after)
+            self._intake.sessions.move(turn.session, after)
+            if stands:
+                home.line.join(turn)
 
     def look_again(self, pool_id: PoolId, now: float) -> list[Decision]:
         """What a backend can do has changed: everybody who waits in its pool looks where to wait now."""

@@ -1019,6 +1019,27 @@ def test_a_backend_that_joins_a_pool_serves_it():
     assert stand.leases["waits"].backend == B
 
 
+def test_turns_that_wait_go_with_the_last_backend_of_their_pool_into_another():
+    stand = Stand(1)
+    stand.add(B, 1, pool=PoolId("young"))
+    for name in ("runs", "first", "second"):
+        stand.arrive(name, pool=PoolId("young"), final=True)
+    assert stand.note(stand.gate.set_pool(B, "pool", now=0.0)) == ["first"]
+    assert stand.leases["first"].backend == A
+    assert stand.finish("runs") == ["second"]
+    assert [str(pool.id) for pool in stand.gate._pools] == ["pool"]
+
+
+def test_turns_stay_where_a_backend_is_left_that_can_serve_them():
+    stand = Stand(1, 1)
+    for name in ("runs", "runs too", "waits"):
+        stand.arrive(name, final=True)
+    here, there = sorted(("runs", "runs too"), key=lambda name: stand.leases[name].backend)
+    assert stand.note(stand.gate.set_pool(B, PoolId("other"), now=0.0)) == []
+    assert stand.finish(there) == []
+    assert stand.finish(here) == ["waits"]
+
+
 def test_sessions_go_with_a_backend_that_changes_its_pool():
     stand = Stand(2)
     stand.run("agent")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # behind what is installed, which may be compiled
 
 from bench.trials.kept import Kept, Run
+from bench.trials.page import between
 from bench.trials.report import section
 from bench.trials.spec import Experiment
 from bench.trials.ways import opened
@@ -68,20 +68,11 @@ def play_one(experiment: Experiment, engine: RigEngine, load: int, name: str, nu
 
     scripts = experiment.agents.scripts(load)
     with opened(way, engine.url, folder / f"{load}-{name}.json") as url:
-        options = CompareOptions((), play=experiment.play.options(way, list(engine.words)))
+        options = CompareOptions((), play=experiment.play.options(way, load, list(engine.words)))
         report = asyncio.run(run_once(scripts, Target(name, url, engine.url), options, show))
     print(f"{label}: {report.wall_s:.1f} s, hit rate {report.hit_rate or 0:.3f}, {report.errors} errors", flush=True)
     when = f"{time.strftime('%F')}, concur-proxy {version('concur-proxy')}"
     return Run(experiment.key(load, name), load, name, number, report.as_json(), when)
-
-
-def write(page: Path, name: str, text: str) -> None:
-    """Replace what stands between the experiment's marks. LookupError where the page has none."""
-    marks = re.compile(rf"(<!-- experiment: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
-    found, count = marks.subn(lambda match: f"{match[1]}{text}{match[2]}", page.read_text())
-    if not count:
-        raise LookupError(f"{page} has no line <!-- experiment: {name} -->")
-    page.write_text(found)
 
 
 def main() -> None:
@@ -94,7 +85,7 @@ def main() -> None:
     experiment, name = Experiment.read(given.file), given.file.stem
     kept = Kept(given.kept or CACHE / f"{name}.jsonl")
     if given.write:
-        write(given.write, name, section(experiment, kept))
+        between(given.write, f"experiment: {name}", section(experiment, kept))
         return
     play_all(experiment, kept, given.load or list(experiment.loads))
     print("\n" + section(experiment, kept))

@@ -38,7 +38,7 @@ def _row(runs: Sequence[Run]) -> str:
     def all_of(name: str) -> list[float]:
         return [run.report[name] for run in runs if run.report[name] is not None]
 
-    jobs = [run.report["jobs"]["p95"] for run in runs if run.report["jobs"]]
+    jobs = [run.report["jobs"]["p95_s"] for run in runs if run.report["jobs"]]
     cells = [
         _spread(all_of("useful_tokens_per_s")),
         _number(all_of("output_tokens_per_s")),

@@ -58,8 +58,11 @@ class Agents(Part):
 
     synthetic: dict[str, Any] | None = None
     recorded: dict[str, Any] | None = None
+    refills: int = Field(default=0, ge=0)
+    """So many times another agent begins where one has ended."""
 
-    def scripts(self, sessions: int) -> tuple[SessionScript, ...]:
+    def scripts(self, load: int) -> tuple[SessionScript, ...]:
+        sessions = load * (1 + self.refills)
         if self.recorded is not None:
             return RecordedAgents(sessions=sessions, **self.recorded).scripts()
         return SyntheticAgents(sessions=sessions, **(self.synthetic or {})).scripts()
@@ -68,14 +71,15 @@ class Agents(Part):
 class Play(Part):
     """How they play: fields of ``PlayOptions``."""
 
+    stop_after_s: float | None = None
     timeout_s: float | None = None
     max_tries: int = 100
     stream: bool = False
     arrivals_per_s: float | None = None
     history: History = History.FULL
 
-    def options(self, way: Way, words: list[str] | None) -> PlayOptions:
-        given = {**self.model_dump(), "requests_at_once": way.requests_at_once}
+    def options(self, way: Way, load: int, words: list[str] | None) -> PlayOptions:
+        given = {**self.model_dump(), "concurrency": load, "requests_at_once": way.requests_at_once}
         return PlayOptions(**given, **({"words": words} if words else {}))
 
 
@@ -88,7 +92,7 @@ class Experiment(Part):
     agents: Agents
     play: Play = Play()
     loads: tuple[int, ...]
-    """Agents; each is an experiment of its own."""
+    """Agents at once; each is an experiment of its own."""
     rounds: int = Field(default=3, ge=1)
     ways: dict[str, Way]
     compare: tuple[tuple[str, str], ...] = ()
@@ -102,5 +106,6 @@ class Experiment(Part):
     def key(self, load: int, way: str) -> str:
         """Return what a run depends on, in short: runs of the same key are runs of the same thing."""
         given = [self.engine, self.agents, self.play, self.ways[way]]
-        text = json.dumps([load, *(part.model_dump(mode="json") for part in given)], sort_keys=True)
+        told = [part.model_dump(mode="json", exclude_defaults=True) for part in given]  # new settings change no old key
+        text = json.dumps([load, *told], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

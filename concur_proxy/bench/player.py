@@ -43,6 +43,8 @@ class PlayOptions:
     """Have answers exactly as long as the script says, as vLLM and SGLang can."""
     arrivals_per_s: float | None = None
     """Agents start one after another, at random (Poisson); None: all at once, as ``concurrency`` lets them."""
+    stop_after_s: float | None = None
+    """Count what is answered until then, instead of playing all to the end; sessions that run then are left alone."""
     timeout_s: float | None = None
     """The client gives a try up after this; None: it is patient."""
     objective_s: float | None = None
@@ -98,9 +100,10 @@ class _Run:
         start = clock()
         ticker = asyncio.create_task(self._tell(on_progress, start)) if on_progress else None
         try:
-            async with asyncio.TaskGroup() as group:
-                for script, delay in zip(self._scripts, self._delays(), strict=True):
-                    group.create_task(self._session(script, delay))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._options.stop_after_s), asyncio.TaskGroup() as group:
+                    for script, delay in zip(self._scripts, self._delays(), strict=True):
+                        group.create_task(self._session(script, delay))
         finally:
             if ticker is not None:
                 ticker.cancel()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.experiment import wanted, write
+from bench.experiment import wanted
 from bench.trials.kept import Kept, Run
+from bench.trials.page import between
 from bench.trials.report import section
 from bench.trials.spec import Experiment
 from bench.trials.ways import opened
@@ -44,7 +45,7 @@ def run(experiment, way, number, rate):
         "recomputed_tokens": 7,
         "turn_p50_s": 1.0,
         "turn_p95_s": 2.0,
-        "jobs": {"p95": 3.0},
+        "jobs": {"p95_s": 3.0},
         "longest_wait_s": 4.0,
         "errors": 0,
     }
@@ -55,9 +56,9 @@ def run(experiment, way, number, rate):
 def test_every_file_is_an_experiment_that_the_results_show(path):
     experiment = Experiment.read(path)
     for load in experiment.loads:
-        assert len(experiment.agents.scripts(load)) == load
+        assert len(experiment.agents.scripts(load)) == load * (1 + experiment.agents.refills)
     for way in experiment.ways.values():
-        assert isinstance(experiment.play.options(way, ["a"]), PlayOptions)
+        assert isinstance(experiment.play.options(way, 2, ["a"]), PlayOptions)
         if way.proxy and "--law" in way.proxy:
             assert way.proxy[way.proxy.index("--law") + 1] in LAWS
     assert {name for pair in experiment.compare for name in pair} <= {*experiment.ways, "best fixed"}
@@ -117,13 +118,13 @@ def test_the_best_fixed_window_is_found_and_pairs_are_compared(tmp_path):
 def test_a_page_gets_the_tables_between_its_marks(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- experiment: x -->\nold\n<!-- end -->\nb\n<!-- experiment: y -->\n<!-- end -->\n")
-    write(page, "x", "new \\1\n")
+    between(page, "experiment: x", "new \\1\n")
     assert (
         page.read_text()
         == "a\n<!-- experiment: x -->\nnew \\1\n<!-- end -->\nb\n<!-- experiment: y -->\n<!-- end -->\n"
     )
     with pytest.raises(LookupError, match="experiment: z"):
-        write(page, "z", "")
+        between(page, "experiment: z", "")
 
 
 def test_a_proxy_keeps_what_it_learned_where_the_way_says_so(tmp_path):
@@ -151,3 +152,12 @@ def test_clients_may_limit_their_own_requests():
             assert report.turns == 12
             most.append(max(seen))
     assert most[0] <= 2
+
+
+def test_a_run_may_be_stopped_and_counts_what_was_answered_until_then():
+    scripts = tuple(SessionScript(str(number), 0, (TurnScript(20, 4, 0.0),) * 400) for number in range(4))
+    with EngineServer(EngineOptions(port=0, model="m", speed=5.0)) as engine:
+        report = asyncio.run(play(engine.url, scripts, PlayOptions(stop_after_s=1.0)))
+    assert 0 < report.turns < 1600
+    assert report.errors == 0
+    assert report.useful_tokens_per_s > 0

@@ -15,7 +15,7 @@ from typing import Self
 
 import pytest
 
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 
 needs_redis = pytest.mark.skipif(
     shutil.which("redis-server") is None, reason="redis-server is not installed: .ci/services installs it"

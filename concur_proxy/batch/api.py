@@ -47,9 +47,10 @@ def _add_files(app: FastAPI, service: BatchService) -> None:
     files, run = service.files, service.worker.run
 
     async def create(request: Request) -> Response:
-        kind = request.headers.get("content-type", "")
+        kind, length = request.headers.get("content-type", ""), request.headers.get("content-length")
+        owner, size = _owner(service, request), None if length is None else int(length)
         try:
-            file = await service.upload(_owner(service, request), kind, request.stream())
+            file = await service.upload(owner, kind, request.stream(), length=size)
         except ClientDisconnect:
             return Response(status_code=CLIENT_LEFT)
         return _json(objects.file_object(file))

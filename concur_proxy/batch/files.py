@@ -37,10 +37,13 @@ class Files:
 
     # upload
 
-    def begin(self, owner: str, *, now: float) -> str:
-        """Make room for an upload and return the file's id; it is listed nowhere until it is whole."""
+    def begin(self, owner: str, *, now: float, size: int = 0) -> str:
+        """Make room for an upload and return the file's id; it is listed nowhere until it is whole.
+
+        It counts with ``size`` until then, so that uploads at the same time do not take more than there is.
+        """
         with self._database.transaction() as t:
-            return insert(t, NewFile(owner, "", "", 0, int(now) + UPLOAD_S, whole=False), now=now)
+            return insert(t, NewFile(owner, "", "", size, int(now) + UPLOAD_S, whole=False), now=now)
 
     def add(self, file: str, number: int, data: bytes) -> None:
         """Keep one chunk; all but the last one have ``CHUNK_BYTES``."""
@@ -66,7 +69,14 @@ class Files:
         with self._database.transaction() as t:
             delete(t, file)
 
+    def discard_unfinished(self) -> None:
+        """Nobody uploads anything: for the only user of a database, as it starts."""
+        with self._database.transaction() as t:
+            for row in t.rows("SELECT id FROM files WHERE whole = 0"):
+                delete(t, row["id"])
+
     def used_bytes(self) -> int:
+        """Return what all files take, and what was promised to those that are uploaded now."""
         with self._database.transaction() as t:
             return int(t.rows("SELECT COALESCE(SUM(size), 0) AS size FROM files")[0]["size"])
 

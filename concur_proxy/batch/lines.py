@@ -80,6 +80,10 @@ def _custom_id(fields: Mapping[str, Any], _: str) -> Problem | None:
         return _missing("custom_id")
     if not isinstance(value, str) or not 0 < len(value) <= MAX_CUSTOM_ID:
         return Problem("invalid_value", f"custom_id must be a text of 1 to {MAX_CUSTOM_ID} characters.", "custom_id")
+    if "\0" in value:
+        return Problem(
+            "invalid_value", "custom_id has a NUL character in it, which databases do not keep.", "custom_id"
+        )
     return None
 
 

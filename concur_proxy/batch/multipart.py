@@ -95,6 +95,15 @@ class FormReader:
         return True
 
 
+def _filename(message: Message) -> str | None:
+    """Return the file's name, as far as it is a text: the charset that a client names may be anything."""
+    try:
+        name = message.get_filename()
+    except UnicodeError:
+        return ""
+    return None if name is None else name.encode(errors="replace").decode()
+
+
 def _part(head: bytes) -> Part:
     for line in head.split(b"\r\n"):
         name, _, value = line.decode(errors="replace").partition(":")
@@ -103,5 +112,5 @@ def _part(head: bytes) -> Part:
             message["content-disposition"] = value.strip()
             field = message.get_param("name", header="content-disposition")
             if isinstance(field, str):
-                return Part(field, message.get_filename())
+                return Part(field, _filename(message))
     raise RequestError("A part of the form has no name (Content-Disposition: form-data; name=...).")

@@ -27,6 +27,10 @@ from concur_proxy.batch.files import CHUNK_BYTES, UNFINISHED
 from concur_proxy.batch.records import Answer, Claim, NewFile, NewLine
 
 BLOCKED, READY, CLAIMED, DONE = 0, 1, 2, 3
+KEEP = (
+    "UPDATE lines SET state = :done, failed = :failed, answer = :answer "
+    "WHERE batch = :batch AND number = :number AND state <> :done"
+)
 
 
 class Progress:
@@ -177,8 +181,7 @@ class Progress:
     def close_lines(self, batch: str, answers: Sequence[Answer]) -> None:
         """Put into the error file why lines were not played; they do not count as failed."""
         with self._database.transaction() as t:
-            for answer in answers:
-                _keep(t, batch, answer)
+            t.many(KEEP, [_kept(batch, answer) for answer in answers])
 
     def end(self, batch: str, runner: str, *, now: float) -> None:
         """Make the files, once every line has its answer (invariant 3), and forget whose keys it was played with."""
@@ -255,17 +258,14 @@ def _read(t: Transaction, file: str, first_byte: int, length: int) -> bytes:
     return b"".join(parts)
 
 
+def _kept(batch: str, answer: Answer) -> dict[str, Any]:
+    told = {"failed": int(answer.failed), "answer": answer.text}
+    return {"batch": batch, "number": answer.number, "done": DONE, **told}
+
+
 def _keep(t: Transaction, batch: str, answer: Answer) -> bool:
     """Write an answer where there is none; tell whether that was so."""
-    kept = t.run(
-        "UPDATE lines SET state = :done, failed = :failed, answer = :answer "
-        "WHERE batch = :batch AND number = :number AND state <> :done",
-        batch=batch,
-        number=answer.number,
-        done=DONE,
-        failed=int(answer.failed),
-        answer=answer.text,
-    )
+    kept = t.run(KEEP, **_kept(batch, answer))
     if kept:
         t.run(
             "UPDATE lines SET state = :ready WHERE batch = :batch AND state = :blocked AND number = "

@@ -17,6 +17,7 @@ UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 LONGEST_WINDOW_S = 30 * 86_400
 SHORTEST_KEEP_S, LONGEST_KEEP_S = 3600, 30 * 86_400
 PURPOSE = "batch"
+MOST_DIGITS = 18
 
 
 def new_batch(body: bytes, *, owner: str, identity: Mapping[str, object]) -> NewBatch:
@@ -62,7 +63,7 @@ def keep_seconds(value: object, param: str) -> int:
     seconds = str(fields.get("seconds", ""))
     if fields.get("anchor") != "created_at":
         raise RequestError(f"{param}.anchor must be 'created_at'.", param=f"{param}.anchor")
-    if not seconds.isascii() or not seconds.isdigit() or not SHORTEST_KEEP_S <= int(seconds[:9]) <= LONGEST_KEEP_S:
+    if not _is_number(seconds) or not SHORTEST_KEEP_S <= int(seconds) <= LONGEST_KEEP_S:
         allowed = f"{SHORTEST_KEEP_S} to {LONGEST_KEEP_S}"
         raise RequestError(f"{param}.seconds must be a whole number, {allowed}.", param=f"{param}.seconds")
     return int(seconds)
@@ -83,11 +84,16 @@ def upload_terms(fields: Mapping[str, str]) -> tuple[str, int | None]:
 def page(query: Mapping[str, str], *, default: int, most: int) -> Page:
     """Read ``limit``, ``after`` and ``order``."""
     limit, order = query.get("limit", str(default)), query.get("order", "desc")
-    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= most:
+    if not _is_number(limit) or not 1 <= int(limit) <= most:
         raise RequestError(f"limit must be a whole number, 1 to {most}, not {limit!r}.", param="limit")
     if order not in {"asc", "desc"}:
         raise RequestError(f"order must be asc or desc, not {order!r}.", param="order")
     return Page(int(limit), query.get("after"), ascending=order == "asc")
+
+
+def _is_number(text: str) -> bool:
+    """Tell whether a text is a whole number that is short enough to be read."""
+    return len(text) <= MOST_DIGITS and text.isascii() and text.isdigit()
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:

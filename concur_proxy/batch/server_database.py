@@ -48,11 +48,16 @@ class _ServerTransaction:
         self._connection = connection
 
     def rows(self, statement: str, **values: Any) -> list[Row]:
-        return [dict(row) for row in self._connection.execute(sqlalchemy.text(statement), values).mappings()]
+        return [dict(row) for row in self._connection.execute(sqlalchemy.text(statement), _storable(values)).mappings()]
 
     def run(self, statement: str, **values: Any) -> int:
-        return self._connection.execute(sqlalchemy.text(statement), values).rowcount
+        return self._connection.execute(sqlalchemy.text(statement), _storable(values)).rowcount
 
     def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> None:
         if values:
-            self._connection.execute(sqlalchemy.text(statement), list(values))
+            self._connection.execute(sqlalchemy.text(statement), [_storable(each) for each in values])
+
+
+def _storable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace NUL characters, which PostgreSQL refuses in a text: nothing that is looked for has one, then."""
+    return {name: value.replace("\0", "\ufffd") if isinstance(value, str) else value for name, value in values.items()}

@@ -46,6 +46,7 @@ class BatchService:
         self._progress = Progress(self._database, retention_s=retention_s)
         if self._database.exclusive:
             self._progress.release_all()
+            self.files.discard_unfinished()
         self.worker = Worker()
         self._access = handler.access
         self._entry = Entry(handler)
@@ -88,13 +89,16 @@ class BatchService:
 
     # what is asked
 
-    async def upload(self, owner: str, content_type: str, stream: AsyncIterator[bytes]) -> Row:
-        """Keep an uploaded file, whole or not at all."""
+    async def upload(
+        self, owner: str, content_type: str, stream: AsyncIterator[bytes], *, length: int | None = None
+    ) -> Row:
+        """Keep an uploaded file, whole or not at all. ``length``: bytes of the form, where its client tells."""
         batch = self._settings.batch
-        left = batch.max_bytes - await self.worker.run(self.files.used_bytes)
-        file = await self.worker.run(self.files.begin, owner, now=self.clock())
+        most = batch.max_file_bytes if length is None else min(batch.max_file_bytes, length)
+        file = await self.worker.run(self.files.begin, owner, size=most, now=self.clock())
         try:
-            upload = Upload(file, self.files, self.worker, min(batch.max_file_bytes, max(left, 0)))
+            others = await self.worker.run(self.files.used_bytes) - most
+            upload = Upload(file, self.files, self.worker, min(most, max(batch.max_bytes - others, 0)))
             return await upload.take(content_type, stream)
         except BaseException:
             await self.worker.run(self.files.discard, file)

@@ -9,6 +9,8 @@ from concur_proxy.batch.lines import Line, Problem
 from concur_proxy.batch.records import NewLine
 
 MAX_ERRORS = 100
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Some editors begin a text in UTF-8 with it; it is no part of the first line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,10 @@ class Reader:
 
     def _line(self, text: bytes) -> None:
         self._number += 1
+        place = self._place
+        if self._number == 1 and text.startswith(BYTE_ORDER_MARK):
+            text = text.removeprefix(BYTE_ORDER_MARK)
+            place += len(BYTE_ORDER_MARK)
         if self.over or not text.strip():
             return
         if len(text) > self._rules.max_line_bytes:
@@ -75,9 +81,9 @@ class Reader:
             self._wrong(None, Problem("too_many_tasks", f"The input file has more than {limit}."))
             self.over = True
         else:
-            self._take(text, lines.read(text, self._rules.endpoint, self._rules.session_headers))
+            self._take(place, len(text), lines.read(text, self._rules.endpoint, self._rules.session_headers))
 
-    def _take(self, text: bytes, line: Line | Problem) -> None:
+    def _take(self, place: int, length: int, line: Line | Problem) -> None:
         if isinstance(line, Line) and line.custom_id in self._ids:
             message = f"The custom_id {line.custom_id!r} is that of an earlier line: each must have one of its own."
             line = Problem("duplicate_custom_id", message, "custom_id")
@@ -87,7 +93,7 @@ class Reader:
             return
         self._ids.add(line.custom_id)
         self._found.models.add(line.model)
-        self._add(NewLine(self._number, self._place, len(text), line.custom_id), line.session)
+        self._add(NewLine(self._number, place, length, line.custom_id), line.session)
 
     def _add(self, line: NewLine, session: str | None) -> None:
         """Put a line behind the one before it of its session."""

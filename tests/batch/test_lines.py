@@ -59,6 +59,7 @@ def test_lines_name_sessions_as_requests_do(changes: dict[str, Any], session: st
         ({"custom_id": 3}, "invalid_value", "custom_id"),
         ({"custom_id": ""}, "invalid_value", "custom_id"),
         ({"custom_id": "x" * 513}, "invalid_value", "custom_id"),
+        ({"custom_id": "a\0b"}, "invalid_value", "custom_id"),
         ({"method": ...}, "missing_required_parameter", "method"),
         ({"method": "GET"}, "invalid_method", "method"),
         ({"url": ...}, "missing_required_parameter", "url"),

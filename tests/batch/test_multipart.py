@@ -60,6 +60,17 @@ def test_names_of_files_as_clients_write_them() -> None:
         assert parts == [(Part("file", name), b"data")]
 
 
+@pytest.mark.parametrize(
+    "told", [b"filename*=utf-7''+2AA-", b"filename*=raw_unicode_escape''%5cud800", b"filename*=idna''xn--a"]
+)
+def test_a_name_in_a_strange_charset_is_a_text_all_the_same(told: bytes) -> None:
+    head = b'--xyz\r\ncontent-disposition: form-data; name="file"; ' + told
+    (part, data), *_ = read(TYPE, head + b"\r\n\r\nx\r\n--xyz--")[0]
+    assert data == b"x"
+    assert part.filename is not None
+    part.filename.encode()
+
+
 def test_a_preamble_and_an_epilogue_are_no_parts() -> None:
     form = b'hello\r\n--xyz  \r\ncontent-disposition: form-data; name="a"\r\n\r\n1\r\n--xyz--\r\nbye\r\n--xyz\r\n'
     assert read(TYPE, form) == ([(Part("a", None), b"1")], True)

@@ -12,9 +12,10 @@ import pytest
 
 from concur_proxy.batch import runner
 from concur_proxy.batch.database import open_database
+from concur_proxy.batch.files import Page
 from concur_proxy.batch.records import Answer, NewLine
 from concur_proxy.bench.proxy_process import ProxyProcess
-from concur_proxy.errors import ConfigError, StoreUnavailableError
+from concur_proxy.errors import BatchNotFoundError, ConfigError, FileNotStoredError, StoreUnavailableError
 from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.batch.stores import OWNER, Stores, postgres_programs, postgres_server
 from tests.batch.test_client import SlowEngine, chat, client_of, content, submit, wait
@@ -130,6 +131,18 @@ def test_two_that_both_believe_to_hold_a_batch_claim_and_answer_each_line_once(s
     assert stores.progress.get(batch)["completed"] == count
     stores.progress.finalize(batch, "one", "completed", now=1001)
     stores.progress.end(batch, "one", now=1002)
+
+
+def test_characters_that_the_server_does_not_keep_are_nobodys_names(stores: Stores) -> None:
+    for ask in (stores.files.find, stores.files.delete, stores.batches.find):
+        with pytest.raises((FileNotStoredError, BatchNotFoundError)):
+            ask(OWNER, "a\0b")
+    assert stores.files.listing(OWNER, Page(10), purpose="\0") == []
+    file = stores.files.begin(OWNER, now=1000)
+    stores.files.complete(file, purpose="batch", filename="a\0b", size=0, keep_s=None, now=1000)
+    batch = stores.create(file)
+    stores.progress.accept(batch, [NewLine(1, 0, 1, "a")], model="m\0", now=1001)
+    assert stores.progress.get(batch)["status"] == "in_progress"
 
 
 def test_a_server_that_does_not_answer_is_said_so() -> None:

@@ -49,6 +49,10 @@ def test_windows(text: str, seconds: int) -> None:
         ({"output_expires_after": {"anchor": "now", "seconds": 3600}}, "output_expires_after.anchor"),
         ({"output_expires_after": {"anchor": "created_at", "seconds": 10}}, "output_expires_after.seconds"),
         ({"output_expires_after": 3600}, "output_expires_after.anchor"),
+        (
+            {"output_expires_after": {"anchor": "created_at", "seconds": "00007200" + "9" * 30}},
+            "output_expires_after.seconds",
+        ),
     ],
 )
 def test_errors_name_the_parameter(changes: dict[str, Any], param: str) -> None:
@@ -76,6 +80,14 @@ def test_pages() -> None:
     assert requests.page({}, default=20, most=100) == Page(20)
     wanted = {"limit": "3", "after": "x", "order": "asc"}
     assert requests.page(wanted, default=20, most=100) == Page(3, "x", ascending=True)
-    for wrong in ({"limit": "0"}, {"limit": "101"}, {"limit": "-1"}, {"limit": "x"}, {"limit": "²"}, {"order": "up"}):
+    for wrong in (
+        {"limit": "0"},
+        {"limit": "101"},
+        {"limit": "-1"},
+        {"limit": "x"},
+        {"limit": "²"},
+        {"order": "up"},
+        {"limit": "0" * 8 + "199999"},
+    ):
         with pytest.raises(RequestError):
             requests.page(wrong, default=20, most=100)

@@ -8,7 +8,7 @@ import json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from concur_proxy.batch.validation import MAX_ERRORS, Found, Reader, Rules
+from concur_proxy.batch.validation import BYTE_ORDER_MARK, MAX_ERRORS, Found, Reader, Rules
 from tests.batch.stores import CHAT
 
 RULES = Rules(CHAT, max_lines=20, max_line_bytes=1000, session_headers=("X-Session-ID",))
@@ -41,12 +41,13 @@ def codes(found: Found) -> list[tuple[object, object]]:
     places=st.lists(st.integers(0, 3000), max_size=20),
     end=st.sampled_from([b"\n", b"\r\n", b"\n\n"]),
     last=st.booleans(),
+    mark=st.sampled_from([b"", BYTE_ORDER_MARK]),
 )
 def test_lines_are_found_where_they_stand(
-    sessions: list[str | None], places: list[int], end: bytes, last: bool
+    sessions: list[str | None], places: list[int], end: bytes, last: bool, mark: bytes
 ) -> None:
     texts = [line(number, session) for number, session in enumerate(sessions)]
-    whole = end.join(texts) + (end if last else b"")
+    whole = mark + end.join(texts) + (end if last else b"")
     cuts = sorted({min(place, len(whole)) for place in places} | {0, len(whole)})
     found = read(*(whole[a:b] for a, b in itertools.pairwise(cuts)))
     assert not found.errors

@@ -16,8 +16,10 @@ from starlette.requests import Request
 
 from concur_proxy.errors import ForbiddenError, NotAuthorizedError
 
-FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
-"""Headers that proxies add: the caller is not the peer, so the peer's address says nothing."""
+FORWARDED = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip"})
+FORWARDED_STARTS = ("x-forwarded-", "x-envoy-", "x-original-", "l5d-", "cf-")
+"""Headers that proxies add: the caller is not the peer, so the peer's address says nothing. The sidecar of a mesh passes
+on by loopback what comes from elsewhere, and says so in words of its own only."""
 CROSS_SITE = ("cross-site", "same-site")
 """What browsers say of requests that a page of another origin makes."""
 
@@ -80,7 +82,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _is_forwarded(request: Request) -> bool:
-    return any(name in request.headers for name in FORWARDED)
+    return any(name in FORWARDED or name.startswith(FORWARDED_STARTS) for name in request.headers)
 
 
 def _is_host_local(request: Request) -> bool:

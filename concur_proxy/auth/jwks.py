@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
 import orjson
 
 TIMEOUT_S = 10.0
+"""Of each step, and ``WHOLE_S`` of all: what comes byte by byte would never end."""
+WHOLE_S = 30.0
 MAX_BYTES = 1 << 20
 DISCOVERY = "/.well-known/openid-configuration"
 
@@ -18,13 +21,19 @@ class JwksError(Exception):
 
 async def fetch(issuer: str, url: str | None) -> dict[str, Any]:
     """Return the key set at ``url``, or where the issuer's discovery document says it is; raise ``JwksError``."""
-    async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
-        if url is None:
-            about = await _get(client, issuer.rstrip("/") + DISCOVERY)
-            url = about.get("jwks_uri")
-            if about.get("issuer") != issuer or not isinstance(url, str) or not url.startswith(_scheme(issuer)):
-                raise JwksError(f"the discovery document of {issuer} is for another issuer, or names no jwks_uri")
-        return await _get(client, url)
+    try:
+        async with asyncio.timeout(WHOLE_S), httpx.AsyncClient(timeout=TIMEOUT_S) as client:
+            return await _get(client, url if url is not None else await _discover(client, issuer))
+    except TimeoutError:
+        raise JwksError(f"{url or issuer}: no whole answer within {WHOLE_S:g} s") from None
+
+
+async def _discover(client: httpx.AsyncClient, issuer: str) -> str:
+    about = await _get(client, issuer.rstrip("/") + DISCOVERY)
+    url = about.get("jwks_uri")
+    if about.get("issuer") != issuer or not isinstance(url, str) or not url.startswith(_scheme(issuer)):
+        raise JwksError(f"the discovery document of {issuer} is for another issuer, or names no jwks_uri")
+    return url
 
 
 def _scheme(url: str) -> str:
@@ -35,10 +44,12 @@ async def _get(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
     try:
         body = await _read(client, url)
         parsed = orjson.loads(body)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise JwksError(f"{url}: {str(error) or type(error).__name__}") from None
     except orjson.JSONDecodeError:
         raise JwksError(f"{url}: not JSON") from None
+    except JwksError:
+        raise
+    except Exception as error:  # noqa: BLE001 - odd hosts and ports lead to whatever the layers below raise
+        raise JwksError(f"{url}: {str(error) or type(error).__name__}") from None
     if not isinstance(parsed, dict):
         raise JwksError(f"{url}: not a JSON object")
     return parsed

@@ -18,7 +18,7 @@ from concur_proxy.auth.caller import Caller, is_name
 LEEWAY_S = 30.0
 """How far clocks may be apart."""
 
-ODD = (jwt.PyJWTError, ValueError, TypeError, KeyError, RecursionError)
+ODD = (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 """What comes of whatever a stranger may have written."""
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,8 @@ class TokenVerifier:
 
     def replace_keys(self, jwks: Mapping[str, Any]) -> int:
         """Take the keys of a JSON Web Key Set and return how many can be used; others are passed over."""
-        self._keys = dict(_usable(jwks.get("keys") or (), self._rules.algorithms))
+        listed = jwks.get("keys")
+        self._keys = dict(_usable(listed if isinstance(listed, list) else (), self._rules.algorithms))
         return len(self._keys)
 
     def verify(self, token: str) -> Caller | None:
@@ -55,13 +56,7 @@ class TokenVerifier:
         try:
             key = self._key_of(token)
             return None if key is None else self._caller(self._claims(token, key))
-        except (
-            jwt.PyJWTError,
-            ValueError,
-            TypeError,
-            KeyError,
-            RecursionError,
-        ) as error:  # whatever a stranger may have written
+        except ODD as error:
             logger.debug("a token is not taken: %s", type(error).__name__)
             return None
 
@@ -106,10 +101,11 @@ def _usable(keys: Iterable[Any], algorithms: tuple[str, ...]) -> Iterable[tuple[
     for key in keys:
         if not isinstance(key, dict) or key.get("kty") == "oct" or key.get("use", "sig") != "sig":
             continue
+        kid = str(key.get("kid", ""))
         try:
             made = jwt.PyJWK.from_dict(key)
-        except (jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
-            logger.warning("a key of the identity provider cannot be used: %s", error)
+        except ODD as error:  # whose words may repeat the key, and files may hold private ones
+            logger.warning("the key %.64r of the identity provider cannot be used: %s", kid, type(error).__name__)
             continue
         if made.algorithm_name in algorithms:
-            yield str(key.get("kid", "")), made
+            yield kid, made

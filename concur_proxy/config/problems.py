@@ -92,7 +92,7 @@ def _may_be_shown(detail: ErrorDetails, field: FieldInfo | None) -> bool:
     value = detail["input"]
     if field is None or detail["type"] == "missing" or isinstance(value, dict | list | tuple | Section):
         return False
-    is_part_of_secret = bare(field.annotation) is SecretStr or "@" in str(value)
+    is_part_of_secret = bare(field.annotation) is SecretStr or "@" in str(value) or "?" in str(value)  # of URLs
     is_whole_section = section_of(field.annotation) or field is Settings.model_fields["backends"]
     return not is_part_of_secret and not is_whole_section
 

@@ -101,6 +101,7 @@ def server_context(server: ServerSettings) -> Renewable | None:
 
 def _server(cert_file: str, key_file: str | None, client_ca_file: str | None) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.options |= ssl.OP_NO_RENEGOTIATION  # costs us more than them; newer versions of OpenSSL refuse it anyway
     context.set_alpn_protocols(HTTP_1_1)
     _show(context, cert_file, key_file, "server.tls_cert_file", "tls_key_file")
     if client_ca_file is not None:
@@ -133,7 +134,7 @@ def _no_authority(name: str, file: str | None, error: OSError) -> ConfigError:
 
 def _why(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
-        return (error.reason or str(error)).replace("_", " ").lower()
+        return (error.reason or "it is not in PEM format").replace("_", " ").lower()
     return error.strerror or str(error)
 
 

@@ -36,7 +36,14 @@ class Readiness:
 
 def create_app(*, models: Callable[[HeaderList], Awaitable[ModelList]], readiness: Callable[[], Readiness]) -> FastAPI:
     """Return the application. ``models`` gets the client's credentials; ``readiness`` must not block."""
-    app = FastAPI(title="concur-proxy", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="concur-proxy",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,  # it would lead to whatever host the request names
+    )
     _add_health(app, readiness)
     _add_models(app, models)
     app.add_exception_handler(ConcurError, _on_error)

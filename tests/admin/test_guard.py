@@ -35,7 +35,20 @@ def test_a_peer_that_reset_its_connection_is_not(server):
     assert not is_local(request(client=None, server=server))
 
 
-@pytest.mark.parametrize("name", ["x_forwarded_for", "forwarded", "x_real_ip", "via", "x_forwarded_host"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("x_forwarded_for", "forwarded", "x_real_ip", "via", "x_forwarded_host", "x_forwarded_proto"),
+        *(
+            "true_client_ip",
+            "x_forwarded_client_cert",
+            "x_envoy_attempt_count",
+            "x_original_host",
+            "l5d_client_id",
+            "cf_connecting_ip",
+        ),
+    ],
+)
 def test_a_forwarded_request_comes_from_elsewhere(name):
     assert not is_local(request(**{name: "127.0.0.1"}))
 

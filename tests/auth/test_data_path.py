@@ -118,6 +118,21 @@ def test_the_connection_goes_on_after_a_refusal_and_pipelined_requests_are_judge
     run(main())
 
 
+def test_requests_with_the_same_head_are_judged_one_by_one_too():
+    async def main():
+        async with Engine() as engine, Guarded((engine,)) as proxy:
+            client, taken = await proxy.client(), proxy.handler.access
+            for access in (taken, taken, taken, taken, Access(Keyrings([])), taken):
+                proxy.handler.access = access
+                await client.send(request(headers=bearer(A)))
+                assert (await client.answer()).status == (200 if access is taken else 401)
+            await client.close()
+            assert len(engine.seen) == 5
+            assert all(seen.values(b"authorization") == [b"Bearer own-b0"] for seen in engine.seen)
+
+    run(main())
+
+
 def test_one_session_id_under_two_keys_is_two_sessions_of_two_tenants():
     async def main():
         async with Engine() as engine, Guarded((engine,)) as proxy:

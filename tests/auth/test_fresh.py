@@ -1,6 +1,7 @@
 """What is read from files and from the identity provider is read again when it changes."""
 
 import asyncio
+import contextlib
 import http.server
 import json
 import logging
@@ -8,6 +9,7 @@ import threading
 
 import pytest
 
+from concur_proxy.auth import jwks
 from concur_proxy.auth.files import add_key
 from concur_proxy.config import AuthSettings, Settings
 from concur_proxy.errors import ConfigError
@@ -222,6 +224,40 @@ def test_a_provider_that_fails_is_asked_again_and_what_is_known_stays(monkeypatc
     with Provider() as provider:
         asyncio.run(main(provider))
     assert "identity provider" in caplog.text
+
+
+class Dripping(http.server.BaseHTTPRequestHandler):
+    """A provider whose answer comes byte by byte and never ends."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            while True:
+                self.wfile.write(b" ")
+                self.server.slow.wait(0.01)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_keys_that_come_for_ever_are_not_waited_for(monkeypatch):
+    monkeypatch.setattr(jwks, "WHOLE_S", 0.5)
+    monkeypatch.setattr(jwks, "MAX_BYTES", 1 << 40)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Dripping) as server:
+        server.slow = threading.Event()
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/jwks"
+        with pytest.raises(jwks.JwksError, match=r"no whole answer within 0\.5 s"):
+            asyncio.run(asyncio.wait_for(jwks.fetch("https://i", url), 60))
+        server.shutdown()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999/", "http://a..b/", "http://[::1/", "http://\u2028/", "x:///"])
+def test_an_address_that_is_none_is_said(url):
+    with pytest.raises(jwks.JwksError):
+        asyncio.run(jwks.fetch("https://i", url))
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,26 @@ def test_keys_that_cannot_be_used_are_passed_over():
     assert made.replace_keys({}) == 0
 
 
+@pytest.mark.parametrize("listed", [None, 5, True, "keys", {"a": 1}, [[]], [None]])
+def test_a_set_of_keys_that_is_none_has_none(listed):
+    assert verifier({"keys": listed}).verify(GOOD) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (name, value)
+        for name in ("kty", "n", "e", "alg", "d", "x5c")
+        for value in (None, 1, -1, [], {}, "", "!", "\ud800")
+    ],
+)
+def test_a_key_that_cannot_be_used_is_told_by_its_name_and_never_repeated(name, value, caplog):
+    private = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(RSA)) | {"kid": "r" * 1000, name: value}
+    verifier({"keys": [private]})
+    for secret in (private["p"], private["q"], "rrr" * 30):
+        assert secret not in caplog.text
+
+
 def test_claims_of_the_operators_choice_name_caller_and_models():
     made = verifier(name_claim="team", models_claim="models")
     assert made.verify(token()) is None

@@ -23,7 +23,7 @@ ROUNDING: Final = 1e-6
 HOT_HORIZON_S: Final = 300.0
 """Time over which the need of hot sessions is learned."""
 
-HOT_DEVIATIONS: Final = 2.25
+HOT_DEVIATIONS: Final = 1.75
 """What is kept for them beyond their mean, in mean deviations: they seldom need more."""
 
 MOST_KEPT: Final = 0.75

@@ -18,8 +18,8 @@ from concur_proxy.errors import ForbiddenError, NotAuthorizedError
 
 FORWARDED = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip"})
 FORWARDED_STARTS = ("x-forwarded-", "x-envoy-", "x-original-", "l5d-", "cf-")
-"""Headers that proxies add: the caller is not the peer, so the peer's address says nothing. The sidecar of a mesh passes
-on by loopback what comes from elsewhere, and says so in words of its own only."""
+"""Headers that proxies add: the caller is not the peer, so the peer's address says nothing. The sidecar of a mesh
+passes on by loopback what comes from elsewhere, and says so in words of its own only."""
 CROSS_SITE = ("cross-site", "same-site")
 """What browsers say of requests that a page of another origin makes."""
 

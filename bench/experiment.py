@@ -24,6 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # behind what is inst
 
 from bench.trials.kept import Kept, Run
 from bench.trials.page import between
+from bench.trials.plot import draw
 from bench.trials.report import section
 from bench.trials.spec import Experiment
 from bench.trials.ways import opened
@@ -37,7 +38,7 @@ WARM_UP = -1
 """Number of the round that only teaches a proxy which keeps its state."""
 
 
-def play_all(experiment: Experiment, kept: Kept, loads: list[int]) -> None:
+def play_all(experiment: Experiment, kept: Kept, loads: list[int], names: list[str]) -> None:
     """Play what is missing, round by round; the order of the ways changes from round to round."""
     given = experiment.engine.model_dump()
     with (
@@ -46,8 +47,7 @@ def play_all(experiment: Experiment, kept: Kept, loads: list[int]) -> None:
     ):
         for load in loads:
             for number in range(WARM_UP, experiment.rounds):
-                ways = list(experiment.ways) if number % 2 == 0 else list(reversed(experiment.ways))
-                for name in ways:
+                for name in names if number % 2 == 0 else reversed(names):
                     if wanted(experiment, kept, load, name, number):
                         kept.add(play_one(experiment, engine, load, name, number, Path(folder)))
 
@@ -79,15 +79,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--load", type=int, action="append", help="agents; default: all that the file names")
+    parser.add_argument("--way", action="append", help="default: all that the file names")
+    parser.add_argument("--rounds", type=int, help="other than the file says")
     parser.add_argument("--kept", type=Path, help="file of the runs (default: in ~/.cache/concur-bench)")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into a page instead of playing")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw the ways (--way) over the loads instead of playing"
+    )
     given = parser.parse_args()
     experiment, name = Experiment.read(given.file), given.file.stem
+    if given.rounds:
+        experiment = experiment.model_copy(update={"rounds": given.rounds})
+    if unknown := set(given.way or ()) - set(experiment.ways):
+        parser.error(f"{given.file} has no way {', '.join(sorted(unknown))}")
     kept = Kept(given.kept or CACHE / f"{name}.jsonl")
+    if given.plot:
+        draw(given.plot, experiment, kept, given.way or list(experiment.ways))
+        return
     if given.write:
         between(given.write, f"experiment: {name}", section(experiment, kept))
         return
-    play_all(experiment, kept, given.load or list(experiment.loads))
+    play_all(experiment, kept, given.load or list(experiment.loads), given.way or list(experiment.ways))
     print("\n" + section(experiment, kept))
 
 

@@ -11,7 +11,9 @@ from bench.trials.spec import Experiment
 from concur_proxy.bench.pairs import ratio
 
 BEST = "best fixed"
-COLUMNS = "way, useful tok/s, output tok/s, hit rate, recomputed tokens, turn p50 / p95, job p95, longest wait, errors"
+COLUMNS = (
+    "way, useful tok/s, output tok/s, hit rate, recomputed tokens, turn p50 / p95, job p95, longest wait, failed agents"
+)
 HEAD = f"| {COLUMNS.replace(', ', ' | ')} |"
 
 
@@ -47,7 +49,7 @@ def _row(runs: Sequence[Run]) -> str:
         f"{_seconds(all_of('turn_p50_s'))} / {_seconds(all_of('turn_p95_s'))}",
         _seconds(jobs),
         _seconds(all_of("longest_wait_s")),
-        f"{sum(all_of('errors')):.0f}",
+        f"{sum(all_of('failed_sessions')):.0f}",
     ]
     return " | ".join(cells)
 

@@ -10,6 +10,7 @@ import pytest
 from bench.experiment import wanted
 from bench.trials.kept import Kept, Run
 from bench.trials.page import between
+from bench.trials.plot import draw
 from bench.trials.report import section
 from bench.trials.spec import Experiment
 from bench.trials.ways import opened
@@ -47,7 +48,7 @@ def run(experiment, way, number, rate):
         "turn_p95_s": 2.0,
         "jobs": {"p95_s": 3.0},
         "longest_wait_s": 4.0,
-        "errors": 0,
+        "failed_sessions": 1,
     }
     return Run(experiment.key(3, way), 3, way, number, report, "today")
 
@@ -111,7 +112,7 @@ def test_the_best_fixed_window_is_found_and_pairs_are_compared(tmp_path):
             kept.add(run(experiment, way, number, rate))
     text = section(experiment, kept)
     assert "**3 agents**, 2 rounds (today)" in text
-    assert "| fixed 2 | 8 (5 to 10) | 4 | 50.0% | 7 | 1.0 s / 2.0 s | 3.0 s | 4.0 s | 0 |" in text
+    assert "| fixed 2 | 8 (5 to 10) | 4 | 50.0% | 7 | 1.0 s / 2.0 s | 3.0 s | 4.0 s | 2 |" in text
     assert "- direct over best fixed (fixed 2): **2.00** (least 2.00, lower bound of the 95 % interval 2.00)" in text
 
 
@@ -161,3 +162,10 @@ def test_a_run_may_be_stopped_and_counts_what_was_answered_until_then():
     assert 0 < report.turns < 1600
     assert report.errors == 0
     assert report.useful_tokens_per_s > 0
+
+
+def test_ways_are_drawn_over_loads(tmp_path):
+    experiment, kept = small(), Kept(tmp_path / "runs.jsonl")
+    kept.add(run(experiment, "fixed 2", 0, 10.0))
+    draw(tmp_path / "ways.svg", experiment, kept, ["direct", "fixed 2"])
+    assert "fixed 2" in (tmp_path / "ways.svg").read_text()

@@ -158,12 +158,43 @@ class UpstreamConnection(asyncio.Protocol):
             if self._timer is not None:
                 self._last_read = self._pool.loop.time()
             raw = data if self._feed(data) else None
+        elif not self._head_bytes and not call.head_only and self._is_familiar(call, data):
+            return
         else:
             raw = self._feed_head(data)
         if raw is None:
             self._fail(Failure.PROTOCOL, "the engine sent something that is not HTTP/1.1")
         elif self.head is not None:
+            if self._complete and self._fresh_head and self._persistent and not self._surplus:
+                self._learn(self.head, data, raw)
             self._tell(call, self.head, raw)
+
+    def _is_familiar(self, call: UpstreamCall, data: bytes) -> bool:
+        """Take a whole answer whose head is like that of the last; False where it has to be parsed."""
+        head, start = self._pool.familiar_head(data)
+        if head is None:
+            return False
+        body = data[start:]
+        self.head = head
+        self._complete = self._persistent = True
+        relay = call.relay
+        if relay is not None:
+            relay.on_head(head)
+        else:
+            call.sink.on_head(head)
+        if self.call is not call:
+            return True
+        self._release(call)
+        if relay is not None:
+            relay.on_data(body, [body], end=True, trailers=[])
+        else:
+            call.sink.on_data(body, [body], end=True, trailers=[])
+        return True
+
+    def _learn(self, head: ResponseHead, data: bytes, raw: bytes) -> None:
+        """Keep the head of an answer that came in one read."""
+        if self._head_bytes == len(data) and len(data) > len(raw) > 0 and head.framing is Framing.LENGTH:
+            self._pool.learn(data, head)
 
     def _feed_head(self, data: bytes) -> bytes | None:
         """Parse while the head is not complete; return what of ``data`` follows it, None where it is not HTTP."""
@@ -220,7 +251,10 @@ class UpstreamConnection(asyncio.Protocol):
                 return
         if end:
             self._release(call)
-        sink.on_data(raw, pieces, end=end, trailers=trailers)
+        if call.relay is not None:
+            call.relay.on_data(raw, pieces, end=end, trailers=trailers)
+        else:
+            sink.on_data(raw, pieces, end=end, trailers=trailers)
 
     def _fault_between(self, raw: bytes, pieces: list[bytes]) -> str | None:
         self._tail = raw[-4:] if len(raw) > 3 else (self._tail + raw)[-4:]

@@ -10,6 +10,7 @@ from concur_proxy.gateway.headers import HeaderList
 from concur_proxy.gateway.paths import Route
 
 if TYPE_CHECKING:
+    from concur_proxy.gateway.familiar import FamiliarRequest
     from concur_proxy.gateway.protocol import FastLaneProtocol
 
 
@@ -44,6 +45,7 @@ class Exchange:
         "disconnected",
         "error",
         "expects_continue",
+        "familiar",
         "headers",
         "http11",
         "keep_alive",
@@ -77,6 +79,8 @@ class Exchange:
         self.complete = False
         """The whole request has been read."""
         self.expects_continue = False
+        self.familiar: FamiliarRequest | None = None
+        """What has been made of the same head before."""
         self.error: ConcurError | None = None
         """What is wrong with the request itself: nothing of it goes to an engine."""
         self.allow = b""

@@ -128,6 +128,8 @@ class ResponseHead:
     values: dict[bytes, bytes]
     """By lower-case name; of several the last."""
     framing: Framing
+    lines: bytes
+    """What the client gets of it, framing included, where that is known from a head like it; else empty."""
 
     def __init__(
         self,
@@ -142,6 +144,7 @@ class ResponseHead:
         self.headers = headers
         self.values = values
         self.framing = framing
+        self.lines = b""
 
     def value(self, name: bytes) -> bytes:
         """Return a header's value by its lower-case name; empty where there is none."""

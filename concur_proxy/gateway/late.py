@@ -6,16 +6,19 @@ What the engine says in another status, or not as an event stream, becomes an er
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from concur_proxy.core.usage import UsageReader
 from concur_proxy.errors import ConcurError
-from concur_proxy.gateway.connection import Failure
 from concur_proxy.gateway.headers import HeaderList, ResponseHead
 from concur_proxy.gateway.heartbeat import HeldStream
 from concur_proxy.gateway.paths import Shape
-from concur_proxy.gateway.relay import EVENT_ENDS, Owner, Parked, is_event_stream
+from concur_proxy.gateway.relay import EVENT_ENDS, Parked, is_event_stream
 from concur_proxy.gateway.replies import engine_error_event
+
+if TYPE_CHECKING:
+    from concur_proxy.gateway.connection import Failure
+    from concur_proxy.gateway.turn import Turn
 
 MAX_ERROR_BYTES: Final = 64 << 10
 
@@ -37,7 +40,7 @@ class LateRelay:
         "started",
     )
 
-    def __init__(self, stream: HeldStream, owner: Owner, clock: Callable[[], float], shape: Shape) -> None:
+    def __init__(self, stream: HeldStream, owner: Turn, clock: Callable[[], float], shape: Shape) -> None:
         self._stream = stream
         self._owner = owner
         self._clock = clock

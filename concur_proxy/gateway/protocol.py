@@ -29,9 +29,10 @@ from concur_proxy.errors import (
 )
 from concur_proxy.gateway import credentials, replies
 from concur_proxy.gateway.exchange import Exchange
+from concur_proxy.gateway.familiar import PATIENCE, FamiliarRequest, familiar_request
 from concur_proxy.gateway.headers import HOSTS, is_chunked, lowered, occurrences, without_offer
 from concur_proxy.gateway.limits import NEVER, Census, ClientLimits, Watched, Wheel, head_bytes
-from concur_proxy.gateway.paths import Shape
+from concur_proxy.gateway.paths import Route, Shape
 from concur_proxy.gateway.upstream import keep_alive
 
 if TYPE_CHECKING:
@@ -82,6 +83,16 @@ class FastLaneProtocol(HttpToolsProtocol):
         self.census = lane.census
         self.peer = b""
         self._active: Exchange | None = None
+        self._latest: Exchange | None = None
+        """The cycle, where it is one of this lane."""
+        self._familiar: FamiliarRequest | None = None
+        self._patience = PATIENCE
+        self._fresh = b""
+        """The read that is being parsed, while no head of it has been read and it began between two requests."""
+        self._missing = 0
+        """Bytes of the body of a request that the parser does not see."""
+        self._is_stalled = False
+        """The client does not keep up with what is written."""
         self._reading = NOTHING
         self._read_bytes = 0
         self._head_bytes = 0
@@ -140,11 +151,18 @@ class FastLaneProtocol(HttpToolsProtocol):
             return
         if self._is_full:
             self._keep(data)
-            return
-        self._feed(data)
+        elif self._missing:
+            self._feed_body(data)
+        elif self._familiar is None or not self._is_familiar(self._familiar, data):
+            self._feed(data)
 
     def _feed(self, data: bytes) -> None:
         self._read_bytes = len(data)
+        self._fresh = data if self._reading == NOTHING else b""
+        self._parse(data)
+        self._fresh = b""
+
+    def _parse(self, data: bytes) -> None:
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -158,12 +176,14 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self._is_stalled = True
         self._stalled = self.wheel.tick
         if self._active is not None and self._active.turn is not None:
             self._active.turn.pause()
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._is_stalled = False
         if self._active is not None and self._active.turn is not None:
             self._active.turn.resume()
         elif self._waits_to_write:
@@ -202,8 +222,11 @@ class FastLaneProtocol(HttpToolsProtocol):
         self._inspect(exchange)
         if route is None and exchange.error is None:
             self._to_application(exchange)
-        else:
-            self._enqueue(exchange)
+            return
+        comes_again = self._latest is not None
+        self._enqueue(exchange)
+        if comes_again and self._fresh and route is not None:
+            self._get_familiar(exchange, route)
 
     def on_body(self, body: bytes) -> None:
         exchange: object = self.cycle
@@ -230,6 +253,65 @@ class FastLaneProtocol(HttpToolsProtocol):
         if not isinstance(exchange, Exchange):
             super().on_message_complete()
             return
+        self._finish_reading(exchange)
+
+    # a request whose head is like the last one's
+
+    def _get_familiar(self, exchange: Exchange, route: Route) -> None:
+        """Keep a head that has been read, as long as that is of use on this connection."""
+        if exchange.error is None and exchange.keep_alive and self._patience:
+            self._patience -= 1
+            headers = self.headers  # those of the exchange may have lost the key
+            self._familiar = familiar_request(
+                self._fresh, exchange.method, exchange.target, headers, lowered(headers), route
+            )
+
+    def _is_familiar(self, familiar: FamiliarRequest, data: bytes) -> bool:
+        """Begin a request with the same head as the last; False where anything is different, or others wait."""
+        latest = self._latest
+        if self._reading or self._is_stalled or latest is None or not (latest.response_complete and latest.keep_alive):
+            return False
+        start, length = familiar.fit(data)
+        if not start or length > self.handler.max_body_bytes or len(data) - start > length or self._crowd() is not None:
+            return False
+        self._patience = PATIENCE
+        exchange = Exchange(self, familiar.method, familiar.target, familiar.headers, familiar.route)
+        exchange.lowered = familiar.lowered
+        if self.handler.access is None:
+            exchange.familiar = familiar
+        else:
+            exchange.lowered = familiar.lowered.copy()
+            if (error := credentials.admit(exchange, self.handler.access)) is not None:
+                exchange.doom(error)
+        self._began = self.wheel.tick
+        self._body_bytes = 0
+        self._counted = -1
+        self._missing = length
+        self._reading = BODY
+        self._latest = self._active = exchange
+        self.cycle = cast("Any", exchange)
+        self._feed_body(data[start:])
+        return True
+
+    def _feed_body(self, data: bytes) -> None:
+        """Take what belongs to the body, and leave the rest to the parser."""
+        exchange, missing = self._latest, self._missing
+        assert exchange is not None
+        rest = b""
+        if len(data) > missing:
+            data, rest = data[:missing], data[missing:]
+        self._missing = missing - len(data)
+        self._since = self.wheel.tick
+        self._body_bytes += len(data)
+        if data:
+            exchange.feed(data)
+        if not self._missing:
+            self._finish_reading(exchange)
+        if rest and not self._deaf:
+            self._feed(rest)
+
+    def _finish_reading(self, exchange: Exchange) -> None:
+        self._reading = NOTHING
         exchange.close_body()
         if exchange.response_complete:
             self.transport.close()
@@ -329,6 +411,7 @@ class FastLaneProtocol(HttpToolsProtocol):
     def _to_application(self, exchange: Exchange) -> None:
         """Hand a request to uvicorn's own way, which wants lower-case names and its scope."""
         target = self.url
+        self._latest = None
         super().on_message_begin()
         self.url = target
         for name, value in exchange.headers:
@@ -340,6 +423,7 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def _enqueue(self, exchange: Exchange) -> None:
         latest: Any = self.cycle
+        self._latest = exchange
         self.cycle = cast("Any", exchange)
         if latest is None or latest.response_complete:
             if not self.flow.write_paused:

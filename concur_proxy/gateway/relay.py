@@ -11,55 +11,24 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from concur_proxy.core.usage import UsageReader
 from concur_proxy.errors import ConcurError
 from concur_proxy.gateway import headers as lines
-from concur_proxy.gateway.connection import Failure
 from concur_proxy.gateway.headers import Framing, HeaderList, ResponseHead
 from concur_proxy.gateway.paths import Shape
 from concur_proxy.gateway.replies import error_event
+
+if TYPE_CHECKING:
+    from concur_proxy.gateway.connection import Failure
+    from concur_proxy.gateway.exchange import Exchange
+    from concur_proxy.gateway.turn import Turn
 
 EVENT_STREAM: Final = b"text/event-stream"
 EVENT_ENDS: Final[tuple[bytes, ...]] = (b"\n\n", b"\r\n\r\n")
 RAW_EVENT_ENDS = tuple(end + b"\r\n" for end in EVENT_ENDS)
 MAX_PARKED_BYTES: Final = 64 << 10
-
-
-class Client(Protocol):
-    """The side towards the client, of one exchange."""
-
-    http11: bool
-    keep_alive: bool
-
-    def write(self, data: bytes) -> None: ...
-
-    def done(self) -> None:
-        """The answer is complete."""
-
-    def cut(self, *, hard: bool) -> None:
-        """The answer stays incomplete, and the client shall notice. ``hard``: by a reset."""
-
-
-class Owner(Protocol):
-    """Who asked for the response: told once how it ended."""
-
-    def wants_parked(self, head: ResponseHead) -> bool:
-        """Tell whether this response may be thrown away in favour of another try."""
-
-    def extra_lines(self, head: ResponseHead) -> list[bytes]:
-        """Return the header lines that the proxy adds."""
-
-    def reader_for(self, head: ResponseHead) -> UsageReader | None: ...
-
-    def on_first_token(self, reader: UsageReader) -> None: ...
-
-    def on_parked(self, parked: Parked) -> None: ...
-
-    def on_end(self) -> None: ...
-
-    def on_failure(self, failure: Failure, detail: str) -> None: ...
 
 
 class Mode(enum.Enum):
@@ -110,7 +79,7 @@ class Relay:
         "started",
     )
 
-    def __init__(self, client: Client, owner: Owner, clock: Callable[[], float], *, strip: bool) -> None:
+    def __init__(self, client: Exchange, owner: Turn, clock: Callable[[], float], *, strip: bool) -> None:
         self._client = client
         self._owner = owner
         self._clock = clock
@@ -156,9 +125,12 @@ class Relay:
         self._strip = self._strip and self.reader is not None and is_event_stream(head)
         self._mode = self._choose(head, whole=whole)
         known_length = self._told_length(head)
-        out = lines.response_lines(
-            head, with_length=known_length or (head.framing is Framing.NONE and head.status != 204)
-        )
+        if head.lines and known_length:
+            out = [head.lines]
+        else:
+            out = lines.response_lines(
+                head, with_length=known_length or (head.framing is Framing.NONE and head.status != 204)
+            )
         out += self._owner.extra_lines(head)
         if self._mode is not Mode.PLAIN:
             out.append(b"transfer-encoding: chunked\r\n")

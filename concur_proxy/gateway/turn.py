@@ -170,16 +170,12 @@ class Turn:
         self._told = told = ingress.body_facts(exchange.body, exchange.lowered)
         if handler.aliases and told.model in handler.aliases:
             self._ask_for(told, handler.aliases[told.model])
-        caller = exchange.caller
-        namespace = caller.namespace if caller is not None else handler.namespace_of(exchange.lowered)
-        owner = caller.name if caller is not None else namespace
-        self._tenant = hints.tenant(owner, handler.settings.tenant_header, exchange.lowered)
-        self._identity = sessions.identify(
-            exchange.lowered,
-            told.fields,
-            namespace=namespace,
-            operator_headers=handler.settings.session_headers,
-        )
+        familiar = exchange.familiar
+        if familiar is not None and familiar.identity is not None and familiar.settings is handler.settings:
+            namespace = familiar.namespace
+            self._tenant, self._identity = familiar.tenant, familiar.identity
+        else:
+            namespace = self._read_headers(told)
         if self._identity.session is None and handler.lineage is not None and self._route.gated:
             self._recognise(handler.lineage, namespace)
         if self._route.spliceable and told.stream and not told.include_usage and handler.settings.request_usage:
@@ -189,6 +185,23 @@ class Turn:
         if handler.settings.resume_streams and told.fields is not None and may_resume(self._route.kind, told.fields):
             self._record = StreamRecord(self._route.kind, wants_usage=told.include_usage)
         told.fields = None  # held turns are many: they keep the bytes only
+
+    def _read_headers(self, told: BodyFacts) -> str:
+        """Find out whose request this is, and of which session; return the namespace of its sessions."""
+        exchange, handler = self._exchange, self._handler
+        caller, familiar, settings = exchange.caller, exchange.familiar, handler.settings
+        namespace = caller.namespace if caller is not None else handler.namespace_of(exchange.lowered)
+        owner = caller.name if caller is not None else namespace
+        self._tenant = hints.tenant(owner, settings.tenant_header, exchange.lowered)
+        names = settings.session_headers
+        identity = sessions.identify(exchange.lowered, None, namespace=namespace, operator_headers=names)
+        if identity.session is None:
+            identity = sessions.identify(exchange.lowered, told.fields, namespace=namespace, operator_headers=names)
+        elif familiar is not None:
+            familiar.settings, familiar.namespace = settings, namespace
+            familiar.tenant, familiar.identity = self._tenant, identity
+        self._identity = identity
+        return namespace
 
     def _ask_for(self, told: BodyFacts, served: str) -> None:
         """The client has asked for a model by an alias."""
@@ -306,7 +319,10 @@ class Turn:
         if self._trace is not None:
             self._trace.sent(self._handler.dispatcher.clock(), backend)
             self._origin.traceparent = self._trace.traceparent
-        lines = request_lines(exchange.headers, exchange.lowered, self._origin, identity_only=plain)
+        if exchange.familiar is not None and not self._origin.traceparent:
+            lines = exchange.familiar.lines(self._origin, identity_only=plain)
+        else:
+            lines = request_lines(exchange.headers, exchange.lowered, self._origin, identity_only=plain)
         if pool.credential:
             lines.append(pool.credential)
         length = len(body) if body or exchange.method in (b"POST", b"PUT", b"PATCH") else None

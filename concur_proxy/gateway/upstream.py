@@ -8,26 +8,34 @@ import socket
 import ssl
 from collections import deque
 from dataclasses import dataclass
+from typing import Final
 
 from concur_proxy.config import UpstreamSettings
 from concur_proxy.gateway import address
 from concur_proxy.gateway.connection import Failure, Sink, UpstreamConnection
+from concur_proxy.gateway.familiar import FamiliarResponse, familiar_response
 from concur_proxy.gateway.headers import HeaderList, ResponseHead
+from concur_proxy.gateway.relay import Relay
 
 KEEPALIVE_PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """A peer that vanished without a word is noticed within a minute."""
+
+MOST_IN_VAIN: Final = 1023
+"""Answers that are not looked at, where heads have proved to differ."""
 
 
 class UpstreamCall:
     """One request on its way to the engine, until its sink has had the final call or it is aborted."""
 
-    __slots__ = ("_pool", "aborted", "body", "connection", "head", "head_only", "retried", "sink")
+    __slots__ = ("_pool", "aborted", "body", "connection", "head", "head_only", "relay", "retried", "sink")
 
     def __init__(self, pool: UpstreamPool, head: bytes, body: bytes, sink: Sink, *, head_only: bool) -> None:
         self._pool = pool
         self.head = head
         self.body = body
         self.sink = sink
+        self.relay = sink if isinstance(sink, Relay) else None
+        """The sink, where it is the usual one, which is called directly."""
         self.head_only = head_only
         """The request is a HEAD: the response has no body, whatever its headers say."""
         self.connection: UpstreamConnection | None = None
@@ -81,6 +89,10 @@ class UpstreamPool:
         self._connections: set[UpstreamConnection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._reaper: asyncio.TimerHandle | None = None
+        self.familiar: FamiliarResponse | None = None
+        """What the last answers began with."""
+        self._in_vain = 0
+        self._unlearned = 0
         self.retries = 0
         """Calls sent again because a kept connection had died."""
         self.sent_bytes = 0
@@ -175,6 +187,25 @@ class UpstreamPool:
         """An aborted call needs no connection any more."""
         with contextlib.suppress(ValueError):
             self._waiting.remove(call)
+
+    def learn(self, data: bytes, head: ResponseHead) -> None:
+        """Keep the head of an answer, which is ``data``; more and more seldom where no answer begins like the last."""
+        self._unlearned += 1
+        if self._unlearned > self._in_vain:
+            self._unlearned = 0
+            self._in_vain = min(2 * self._in_vain + 1, MOST_IN_VAIN)
+            self.familiar = familiar_response(data, head)
+
+    def familiar_head(self, data: bytes) -> tuple[ResponseHead | None, int]:
+        """Return the head of an answer that is whole and begins like the last, and where its body begins."""
+        familiar = self.familiar
+        if familiar is None:
+            return None, 0
+        start, length = familiar.fit(data)
+        if not start or len(data) != start + length:
+            return None, 0
+        self._in_vain = 0
+        return familiar.head(), start
 
     # inside
 

@@ -15,6 +15,7 @@ from concur_proxy.model import BackendId, PoolId
 from concur_proxy.windows.base import Unit
 
 PEAK_HORIZON_S: Final = 120.0
+SESSIONS: Final = Unit.SESSIONS  # of a class that is not compiled: each look into it would cost as much as the rest
 STARVED: Final = 0.25
 """An engine that runs less than this share of the best it could run is starved."""
 
@@ -157,12 +158,12 @@ class Backend:
     @property
     def load(self) -> int:
         """What is active, in the window's unit."""
-        return self.active + self.branches if self.unit is Unit.SESSIONS else self.footprint
+        return self.active + self.branches if self.unit is SESSIONS else self.footprint
 
     @property
     def idle_load(self) -> int:
         """The part of the load that idle sessions are."""
-        return len(self.idle) if self.unit is Unit.SESSIONS else self._idle_tokens
+        return len(self.idle) if self.unit is SESSIONS else self._idle_tokens
 
     @property
     def fill(self) -> float:
@@ -181,7 +182,7 @@ class Backend:
     @property
     def one(self) -> float:
         """What a usual session counts for, in the window's unit."""
-        return 1.0 if self.unit is Unit.SESSIONS else self.typical.value
+        return 1.0 if self.unit is SESSIONS else self.typical.value
 
     def has_prefix(self, key: int) -> bool:
         """Tell whether a prefix that sessions share is resident: some that use it are active, or left it behind."""
@@ -190,7 +191,7 @@ class Backend:
     @property
     def is_uniform(self) -> bool:
         """All turns without a place count alike: where one finds no room, none does."""
-        return self.unit is Unit.SESSIONS
+        return self.unit is SESSIONS
 
     @property
     def is_over(self) -> bool:
@@ -207,17 +208,17 @@ class Backend:
 
     def charged(self, session: Session) -> int:
         """Return what a session that has a place counts for in the window's unit."""
-        return 1 if self.unit is Unit.SESSIONS else session.charged
+        return 1 if self.unit is SESSIONS else session.charged
 
     def growth(self, session: Session, tokens: int) -> int:
         """Return how much more it would count for with ``tokens``, and what must be left free beside."""
         kept = self.kept_for_hot if self.is_second(session) else 0
-        return kept if self.unit is Unit.SESSIONS else tokens - session.charged + kept
+        return kept if self.unit is SESSIONS else tokens - session.charged + kept
 
     def charge_new(self, session: Session, tokens: int) -> int:
         """Return what one without a place would count for, with the prefix that it would be the first to use."""
         kept = self.kept_for_hot if self.is_second(session) else 0
-        if self.unit is Unit.SESSIONS:
+        if self.unit is SESSIONS:
             return 1 + kept
         return tokens + self._shared.cost_of(session.prefix_key, self.prefixes.of(session.prefix_key)) + kept
 
@@ -246,7 +247,7 @@ class Backend:
     @property
     def hot_load(self) -> int:
         """The part of the load that is not cold."""
-        return self.load - (self._cold if self.unit is Unit.SESSIONS else self._cold_tokens)
+        return self.load - (self._cold if self.unit is SESSIONS else self._cold_tokens)
 
     def smallest_cold(self, session: Session) -> Session | None:
         """Return the smallest of the cold sessions that are idle, if it is smaller than ``session``."""

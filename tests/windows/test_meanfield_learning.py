@@ -171,6 +171,12 @@ class TestTurns:
         assert turns.rate(now=600.0) == pytest.approx(10.0, rel=0.05)
         assert turns.rate(now=1200.0) < 0.01
 
+    def test_the_rate_is_right_from_the_beginning(self):
+        turns = Turns()
+        for tenth in range(1000, 1050):
+            turns.add(turn(), now=tenth / 10)
+        assert turns.rate(now=105.0) == pytest.approx(10.0, rel=0.05)
+
     def test_the_old_is_forgotten(self):
         turns = Turns()
         for _ in range(1000):

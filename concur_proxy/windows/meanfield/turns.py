@@ -12,6 +12,8 @@ MEMORY_TURNS = 300.0
 TYPICAL_TURNS = 20.0
 """Of a session, where none has ended yet; this belief is worth as many turns."""
 RATE_MEMORY_S = 60.0
+SHORTEST_S = 1.0
+"""Time over which a rate means anything."""
 
 
 @dataclass(slots=True)
@@ -51,12 +53,13 @@ def continues(record: TurnRecord) -> bool:
 class Turns:
     """Means of ``Sums``; ``rate`` is turns per second over about a minute."""
 
-    __slots__ = ("_rate", "_rated_at", "_sums")
+    __slots__ = ("_rate", "_rated_at", "_rated_from", "_sums")
 
     def __init__(self) -> None:
         self._sums = Sums()
         self._rate = 0.0
-        self._rated_at: float | None = None
+        self._rated_from: float | None = None
+        self._rated_at = 0.0
 
     def add(self, record: TurnRecord, *, now: float) -> None:
         """Take in a turn, if it has been computed."""
@@ -81,7 +84,9 @@ class Turns:
         if history and usage.cached_tokens is not None and record.admitted_at <= record.arrived_at:
             sums.sought += history
             sums.found += min(usage.cached_tokens, history)
-        self._rate = self.rate(now=now) + 1.0 / RATE_MEMORY_S
+        if self._rated_from is None:
+            self._rated_from = self._rated_at = now
+        self._rate = self._rate * _faded(now - self._rated_at) + 1.0 / RATE_MEMORY_S
         self._rated_at = now
 
     def depart(self, sessions: float) -> None:
@@ -89,10 +94,11 @@ class Turns:
         self._sums.ended += sessions
 
     def rate(self, *, now: float) -> float:
-        """Return turns per second."""
-        if self._rated_at is None:
+        """Return turns per second over the last minute, or since the first one."""
+        if self._rated_from is None:
             return 0.0
-        return self._rate * math.exp(-max(0.0, now - self._rated_at) / RATE_MEMORY_S)
+        seen = 1.0 - _faded(max(now - self._rated_from, SHORTEST_S))
+        return self._rate * _faded(now - self._rated_at) / seen
 
     @property
     def count(self) -> float:
@@ -161,3 +167,8 @@ class Turns:
         sums = self._sums
         for name in _NAMES:
             setattr(sums, name, getattr(sums, name) * keep)
+
+
+def _faded(seconds: float) -> float:
+    """Return what is left of a rate's memory after so long."""
+    return math.exp(-max(0.0, seconds) / RATE_MEMORY_S)

@@ -89,6 +89,8 @@ HOMES = {
     "sqlalchemy": ("batch/server_database.py",),
     "fastapi": ("admin/", "batch/", "gateway/app.py", "runtime/serving.py", "sim/server/"),
     "redis": ("state/",),
+    "zmq": ("control/kv_events.py",),
+    "msgspec": ("control/kv_events.py",),
 }
 """Where alone a library is imported: a file, or a folder that ends in a slash."""
 

@@ -24,6 +24,7 @@ from pydantic import (
 from concur_proxy.config.types import (
     BackendName,
     BackendUrl,
+    EventsUrl,
     HeaderName,
     IdentityUrl,
     MetricsUrl,
@@ -34,6 +35,7 @@ from concur_proxy.config.types import (
     SecretText,
     Share,
     StateUrl,
+    events_url_of,
 )
 from concur_proxy.model import BackendId
 
@@ -87,6 +89,11 @@ class BackendSettings(Section):
     name: BackendName | None = Field(None, description="Name in metrics and headers; default: host:port.")
     kind: EngineKind = Field(EngineKind.AUTO, description="Which engine's metrics to expect; auto detects it.")
     metrics_url: MetricsUrl | None = Field(None, description="Where its metrics are; default: the URL's /metrics.")
+    kv_events_url: EventsUrl | None = Field(
+        None,
+        description="Where it publishes its KV events, such as tcp://10.0.0.5:5557 (vLLM: --kv-events-config, with "
+        "sessions told by X-Session-ID): the shadow of its cache follows them. Needs the extra kv-events.",
+    )
     kv_tokens: int | None = Field(
         None, ge=256, le=10**12, description="KV cache capacity in tokens, where the engine does not tell it."
     )
@@ -130,7 +137,12 @@ class BackendSettings(Section):
             return (self,)
         return tuple(
             self.model_copy(
-                update={"name": f"{self.id}/dp{rank}", "data_parallel_rank": rank, "data_parallel_size": None}
+                update={
+                    "name": f"{self.id}/dp{rank}",
+                    "data_parallel_rank": rank,
+                    "data_parallel_size": None,
+                    "kv_events_url": self.kv_events_url and events_url_of(self.kv_events_url, rank),
+                }
             )
             for rank in range(self.data_parallel_size)
         )

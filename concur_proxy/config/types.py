@@ -57,6 +57,20 @@ def _metrics_url(text: str) -> str:
     return text
 
 
+def _events_url(text: str) -> str:
+    if not re.fullmatch(r"tcp://(\[[0-9a-fA-F:]+\]|[^\s/:]+):\d{1,5}|ipc://\S+", text):
+        raise ValueError("must be tcp://host:port or ipc://path, as in the engine's --kv-events-config")
+    return text
+
+
+def events_url_of(url: str, rank: int) -> str:
+    """Return where a data-parallel rank publishes its events: each on a port of its own, from rank 0's on."""
+    if not url.startswith("tcp:"):
+        return url
+    host, _, port = url.rpartition(":")
+    return f"{host}:{int(port) + rank}"
+
+
 def _identity_url(text: str) -> str:
     """Keys that come over plain HTTP are whoever's is on the way."""
     parts = _web_url(text)
@@ -104,6 +118,7 @@ BackendUrl = Annotated[str, AfterValidator(_backend_url)]
 PlainUrl = Annotated[str, AfterValidator(_plain_url)]
 BackendName = Annotated[str, AfterValidator(_backend_name)]
 MetricsUrl = Annotated[str, AfterValidator(_metrics_url)]
+EventsUrl = Annotated[str, AfterValidator(_events_url)]
 Secret = Annotated[SecretStr, AfterValidator(_secret)]
 SecretText = Annotated[SecretStr, Field(min_length=1)]
 IdentityUrl = Annotated[str, AfterValidator(_identity_url)]

@@ -309,6 +309,12 @@ class Gate:
     def set_capacity(self, backend: BackendId, capacity_tokens: float | None, *, now: float) -> None:
         self._admission.relocate(self._pools.backend(backend).shadow.set_capacity(capacity_tokens), now)
 
+    def follow_cache(self, backend: BackendId, resident: Callable[[str], int | None], *, now: float) -> list[Decision]:
+        """Believe the engine in what is cached: tokens by session id, None where it does not tell."""
+        state = self._pools.backend(backend)
+        self._admission.relocate(state.shadow.follow(resident), now)
+        return self._waiting.dispatch(state.pool, now)
+
     def set_bounds(self, backend: BackendId, *, minimum: float, maximum: float, now: float) -> list[Decision]:
         state = self._pools.backend(backend)
         state.minimum, state.maximum = minimum, maximum

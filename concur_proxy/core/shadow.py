@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,6 +35,8 @@ class _Left:
 
     whole: int
     resident: int
+    told: bool = False
+    """The engine itself says what is resident."""
 
     @property
     def is_warm(self) -> bool:
@@ -143,12 +145,35 @@ class Shadow:
         elif found_warm and self.trust < 1.0:
             self.trust = min(1.0, self.trust * (1.0 + RECOVERY))
 
+    def follow(self, resident: Callable[[str], int | None]) -> Sequence[Session]:
+        """Believe the engine in what is left of contexts: tokens by session id, None where it does not tell.
+
+        Two clients whose sessions have the same id are taken for one.
+        """
+        cooled = []
+        for session, left in self._idle.items():
+            tokens = resident(session.key.id)
+            left.told = tokens is not None
+            if tokens is None:
+                continue
+            was_warm, before = left.is_warm, left.resident
+            left.resident = min(left.whole, max(0, tokens - self._sizes.of(session.prefix_key)))
+            self._tokens += left.resident - before
+            if was_warm and not left.is_warm:
+                cooled.append(session)
+        for session in [session for session, left in self._idle.items() if left.resident == 0]:
+            self._drop(session)
+        return [*cooled, *self._evict()]
+
     def _evict(self) -> Sequence[Session]:
         if self.capacity is None or self._tokens + self._shared.tokens <= self.capacity * self.trust:
             return ()
         cooled = []
-        while self._idle and (excess := math.ceil(self.tokens - self.capacity * self.trust)) > 0:
-            session, left = next(iter(self._idle.items()))
+        while (excess := math.ceil(self.tokens - self.capacity * self.trust)) > 0:
+            session = self._oldest()
+            if session is None:
+                break
+            left = self._idle[session]
             was_warm = left.is_warm
             taken = min(excess, left.resident)
             left.resident -= taken
@@ -156,6 +181,16 @@ class Shadow:
             if was_warm and not left.is_warm:
                 cooled.append(session)
             if left.resident == 0:
-                del self._idle[session]
-                self._shared.leave(session.prefix_key)
+                self._drop(session)
         return cooled
+
+    def _oldest(self) -> Session | None:
+        """Return whose context is evicted next, as far as the engine does not tell it."""
+        for session, left in self._idle.items():
+            if not left.told:
+                return session
+        return None
+
+    def _drop(self, session: Session) -> None:
+        del self._idle[session]
+        self._shared.leave(session.prefix_key)

@@ -180,6 +180,9 @@ class Dispatcher:
     def set_capacity(self, backend: BackendId, tokens: float | None) -> None:
         self.gate.set_capacity(backend, tokens, now=self.clock())
 
+    def follow_cache(self, backend: BackendId, resident: Callable[[str], int | None]) -> None:
+        self._deliver(self.gate.follow_cache(backend, resident, now=self.clock()))
+
     def set_policy(self, policy: GatePolicy) -> None:
         self._deliver(self.gate.set_policy(policy, now=self.clock()))
 

@@ -21,6 +21,7 @@ from concur_proxy.gateway import credentials
 from concur_proxy.gateway.popular import PopularPrefixes
 from concur_proxy.gateway.upstream import UpstreamPool
 from concur_proxy.model import BackendId
+from concur_proxy.runtime.caches import Caches
 from concur_proxy.tasks import end
 from concur_proxy.windows.base import Unit
 
@@ -39,6 +40,7 @@ class NodePort:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.caches = Caches(node.dispatcher)
 
     def enter(self, backend: BackendSettings) -> None:
         node, target = self._node, target_of(backend)
@@ -61,6 +63,7 @@ class NodePort:
             node.loop.load(target.backend, state)
         node.scraper.add(target)
         node.health.add(target)
+        self.caches.add(backend)
         fleet = node.settings.fleet
         if len(node.targets) > 1 and fleet.warm_up and fleet.warm_up_file is None and node.handler.popular is None:
             node.handler.popular = PopularPrefixes()
@@ -81,6 +84,7 @@ class NodePort:
     async def leave(self, backend: BackendId) -> None:
         node = self._node
         await node.scraper.remove(backend)
+        await self.caches.remove(backend)
         await node.health.remove(backend)
         node.loop.remove(backend)
         node.handler.background.lost(backend)
@@ -96,7 +100,8 @@ class Membership:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.members = Members(NodePort(node), clock=node.clock)
+        self._port = NodePort(node)
+        self.members = Members(self._port, clock=node.clock)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -129,6 +134,7 @@ class Membership:
     async def aclose(self) -> None:
         await end(*self._tasks)
         await self.members.aclose()
+        await self._port.caches.aclose()
 
     def _watchers(self) -> Iterator[Coroutine[Any, Any, None]]:
         return watchers(self._node.settings.fleet, self.members.say)

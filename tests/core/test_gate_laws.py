@@ -240,6 +240,11 @@ class GateMachine(RuleBasedStateMachine):
         self._take([])
 
     @precondition(lambda self: self.here)
+    @rule(data=st.data(), told=st.dictionaries(st.sampled_from([name.id for name in NAMES]), st.integers(0, 2000)))
+    def follow_cache(self, data, told):
+        self._take(self.gate.follow_cache(self._backend(data), told.get, now=self.now))
+
+    @precondition(lambda self: self.here)
     @rule(data=st.data(), unit=st.sampled_from(Unit))
     def set_unit(self, data, unit):
         backend = self._backend(data)

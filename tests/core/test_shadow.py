@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from concur_proxy.core.sessions import Session
 from concur_proxy.core.shadow import LEAST_TRUST, MOST_TRUST, Shadow
 from concur_proxy.core.shared import PrefixSizes
-from tests.core.stand import POOL, key
+from concur_proxy.model import Held
+from tests.core.stand import POOL, A, B, Stand, key
 
 
 def session(name, prefix=None):
@@ -180,3 +181,31 @@ def test_contexts_found_where_they_were_believed_bring_trust_back_up_to_the_whol
     above = cache.trust
     cache.correct(believed_warm=True, found_warm=True)
     assert cache.trust == above > 1.0
+
+
+def test_a_shadow_believes_the_engine_in_what_is_left():
+    stand = Stand(4, capacity=1000)
+    for name in ("told", "untold"):
+        stand.run(name, prompt=400)
+    stand.arrive("works")
+    stand.gate.follow_cache(A, {"told": 100}.get, now=stand.now)
+    shadow = next(stand.gate._pools.backends()).shadow
+    warm = {session.key.id: shadow.is_warm(session) for session in stand.gate._intake.sessions.newest_first()}
+    assert (warm["told"], warm["untold"]) == (False, True)
+    stand.gate.follow_cache(A, {"told": 9999}.get, now=stand.now)
+    told = next(session for session in shadow._idle if session.key.id == "told")
+    assert shadow.resident(told) == 400
+    stand.gate.set_capacity(A, 450.0, now=stand.now)
+    assert shadow.resident(told) == 400  # what the model would evict first
+    stand.gate.follow_cache(A, {}.get, now=stand.now)
+    assert shadow.resident(told) < 400  # nobody tells any more
+
+
+def test_a_turn_whose_context_is_gone_by_the_engines_word_may_go_elsewhere():
+    stand = Stand(1, 1, capacity=10_000)
+    stand.run("agent", prompt=1000, avoid=frozenset({B}))
+    stand.arrive("works", avoid=frozenset({B}), tokens=100)
+    stand.wait(5.0)  # it has taken the place of "agent"
+    assert isinstance(stand.arrive("agent"), Held)
+    assert stand.note(stand.gate.follow_cache(A, {"agent": 0}.get, now=stand.now)) == ["agent"]
+    assert stand.leases["agent"].backend == B

@@ -6,7 +6,6 @@ first entries. Two prefixes that only differ beyond these bounds are taken for o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
@@ -19,7 +18,7 @@ PROMPT_HEAD: Final = 1024
 SYSTEM_ROLES: Final[tuple[str, ...]] = ("system", "developer")
 
 
-def prefix_key(body: Mapping[str, object]) -> int | None:
+def prefix_key(body: dict[str, object]) -> int | None:
     """Return the same number, within one process, for bodies that start alike; None where nothing can be shared."""
     system: list[int] = []
     _add_system(body, system)
@@ -41,7 +40,7 @@ def _list(value: object) -> list[object]:
     return value[:MAX_PARTS] if isinstance(value, list) else []
 
 
-def _add_system(body: Mapping[str, object], out: list[int]) -> None:
+def _add_system(body: dict[str, object], out: list[int]) -> None:
     """Hash the system text of each API: fields, then leading messages of these roles, or the head of a prompt."""
     _add_content(body.get("system"), out)
     _add_content(body.get("instructions"), out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from concur_proxy.model import FinishReason, Usage
@@ -21,7 +20,7 @@ def reason_of(word: str) -> FinishReason:
     return _REASONS.get(word, FinishReason.OTHER)
 
 
-def read_usage(told: Mapping[str, object]) -> Usage | None:
+def read_usage(told: dict[str, object]) -> Usage | None:
     """Read a usage object of any of the APIs; None where it does not tell the prompt's tokens.
 
     Anthropic's ``input_tokens`` are what neither came from the cache nor was written to it: the prompt is their sum.
@@ -37,7 +36,7 @@ def read_usage(told: Mapping[str, object]) -> Usage | None:
     return Usage(prompt, completion, None if cached is None else min(cached, prompt))
 
 
-def _cached(told: Mapping[str, object]) -> int | None:
+def _cached(told: dict[str, object]) -> int | None:
     for name in ("prompt_tokens_details", "input_tokens_details"):
         details = told.get(name)
         if isinstance(details, dict) and (cached := count_of(details.get("cached_tokens"))) is not None:
@@ -45,7 +44,7 @@ def _cached(told: Mapping[str, object]) -> int | None:
     return count_of(told.get("cached_tokens"))
 
 
-def _first(told: Mapping[str, object], names: tuple[str, ...]) -> int | None:
+def _first(told: dict[str, object], names: tuple[str, ...]) -> int | None:
     for name in names:
         count = count_of(told.get(name))
         if count is not None:

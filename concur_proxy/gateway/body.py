@@ -108,7 +108,7 @@ def _count(value: object) -> int | None:
     return value if type(value) is int and 0 < value < 1 << 31 else None
 
 
-def media_bytes(fields: Mapping[str, Any]) -> int:
+def media_bytes(fields: dict[str, Any]) -> int:
     """Return how many bytes of a body are base64 media, which say nothing about tokens.
 
     Looked for where media may stand, not in the text: that would take longer than reading the JSON.

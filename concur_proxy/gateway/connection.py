@@ -21,6 +21,8 @@ END_OF_HEAD: Final = b"\r\n\r\n"
 LINE_ENDS: Final = b"\r\n"
 CONTROLS: Final = bytes({*range(32), 127} - {9})
 VERSIONS: Final = frozenset({"1.0", "1.1"})
+HEX_DIGITS: Final = b"0123456789abcdefABCDEF"
+MAX_SIZE_DIGITS: Final = 7
 MAX_HEAD_BYTES: Final = 256 << 10
 MAX_BARE_BYTES: Final = 256 << 10
 """Of chunk framing or trailers without any body in between."""
@@ -57,6 +59,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     __slots__ = (
         "_bare_bytes",
+        "_between_chunks",
         "_complete",
         "_fresh_head",
         "_head_bytes",
@@ -98,6 +101,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._complete = False
         self._persistent = False
         self._surplus = False
+        self._between_chunks = False
+        """All chunks so far came whole: what comes begins with a chunk."""
         self._pieces: list[bytes] = []
         self._reason = b""
         self._tail = b""
@@ -113,7 +118,7 @@ class UpstreamConnection(asyncio.Protocol):
         call.connection = self
         self.uses += 1
         self._pool.sent_bytes += len(call.head) + len(call.body)
-        self._watch(self._pool.settings.first_byte_timeout_s)
+        self._watch(self._pool.first_byte_timeout_s)
         if len(call.body) < 1 << 16:
             self.transport.write(call.head + call.body)
         else:
@@ -157,7 +162,10 @@ class UpstreamConnection(asyncio.Protocol):
         if self.head is not None:
             if self._timer is not None:
                 self._last_read = self._pool.loop.time()
+            if self._between_chunks and self._is_chunk(call, data):
+                return
             raw = data if self._feed(data) else None
+            self._between_chunks = self._between_chunks and are_chunks(data)
         elif not self._head_bytes and not call.head_only and self._is_familiar(call, data):
             return
         else:
@@ -167,7 +175,19 @@ class UpstreamConnection(asyncio.Protocol):
         elif self.head is not None:
             if self._complete and self._fresh_head and self._persistent and not self._surplus:
                 self._learn(self.head, data, raw)
+            if self._fresh_head and not self._complete and self.head.framing is Framing.CHUNKED:
+                self._between_chunks = are_chunks(raw)
             self._tell(call, self.head, raw)
+
+    def _is_chunk(self, call: UpstreamCall, data: bytes) -> bool:
+        """Take a read that is one whole chunk; False where it has to be parsed."""
+        relay, piece = call.relay, chunk_of(data)
+        if relay is None or not piece:
+            return False
+        self._tail = data[-4:]
+        self._bare_bytes = 0
+        relay.on_chunk(data, piece)
+        return True
 
     def _is_familiar(self, call: UpstreamCall, data: bytes) -> bool:
         """Take a whole answer whose head is like that of the last; False where it has to be parsed."""
@@ -200,7 +220,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Parse while the head is not complete; return what of ``data`` follows it, None where it is not HTTP."""
         if not self._head_bytes:
             self._unwatch()
-            self._watch(self._pool.settings.idle_timeout_s)
+            self._watch(self._pool.idle_timeout_s)
         self._head_bytes += len(data)
         seen, known = self._heads_seen, self._tail + data
         if not self._feed(data):
@@ -405,6 +425,44 @@ class UpstreamConnection(asyncio.Protocol):
         if codings > 1 or coding.strip().lower() != b"chunked":
             raise ValueError(coding)
         return Framing.CHUNKED
+
+
+def chunk_of(data: bytes) -> bytes:
+    """Return what is in the one chunk that ``data`` is, written as everybody writes it; empty where it is none."""
+    opening = OPENINGS[len(data)] if len(data) < len(OPENINGS) else b""
+    start = len(opening)
+    if not start or data[:start] != opening or data[-2:] != LINE_ENDS:
+        return b""
+    return data[start:-2]
+
+
+def are_chunks(data: bytes) -> bool:
+    """Tell whether ``data`` is whole chunks and nothing else; none at all is, too, and the last one is not."""
+    position = 0
+    while position < len(data):
+        end = data.find(LINE_ENDS, position, position + MAX_SIZE_DIGITS + len(LINE_ENDS))
+        digits = data[position:end] if end > position else b""
+        if not digits or digits.translate(None, HEX_DIGITS):
+            return False
+        size = int(digits, 16)
+        position = end + size + 2 * len(LINE_ENDS)
+        if not size or data[position - len(LINE_ENDS) : position] != LINE_ENDS:
+            return False
+    return True
+
+
+def _openings(most: int) -> list[bytes]:
+    """Return by the length of a whole chunk how it begins; empty where no chunk has that length."""
+    found = [b""] * most
+    for size in range(1, most):
+        opening = b"%x\r\n" % size
+        whole = len(opening) + size + len(LINE_ENDS)
+        if whole < most:
+            found[whole] = opening
+    return found
+
+
+OPENINGS: Final = _openings(1 << 10)
 
 
 def is_clean(reason: bytes) -> bool:

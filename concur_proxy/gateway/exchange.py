@@ -133,12 +133,12 @@ class Exchange:
 
     @property
     def write_paused(self) -> bool:
-        return self._protocol.flow.write_paused
+        return self._protocol.is_stalled
 
     def write(self, data: bytes) -> None:
         self.started = True
         if not self.disconnected:
-            self._protocol.transport.write(data)
+            self._protocol.wire.write(data)
 
     def done(self) -> None:
         """The answer is complete: on to the next request, or close."""

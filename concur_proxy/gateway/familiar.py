@@ -30,16 +30,20 @@ PATIENCE: Final = 4
 class Mould:
     """A head with a gap where the digits of its length stand."""
 
-    __slots__ = ("_after", "_before", "digits")
+    __slots__ = ("_after", "_before", "_length", "_whole", "digits")
 
     def __init__(self, before: bytes, digits: bytes, after: bytes) -> None:
         self._before = before
         self._after = after
         self.digits = digits
         """Of the latest message."""
+        self._length = int(digits)
+        self._whole = before + digits + after
 
     def fit(self, data: bytes) -> tuple[int, int]:
         """Return where the body begins and how long it is; ``NO_FIT`` where ``data`` does not begin with this head."""
+        if data[: len(self._whole)] == self._whole:
+            return len(self._whole), self._length
         start = len(self._before)
         if data[:start] != self._before:
             return NO_FIT
@@ -48,11 +52,10 @@ class Mould:
         if end < 0 or data[end:body] != self._after:
             return NO_FIT
         digits = data[start:end]
-        if digits != self.digits:
-            if not digits.isdigit():
-                return NO_FIT
-            self.digits = digits
-        return body, int(digits)
+        if not digits.isdigit():
+            return NO_FIT
+        self.digits, self._length, self._whole = digits, int(digits), data[:body]
+        return body, self._length
 
 
 def mould_of(data: bytes, first_line: bytes, headers: HeaderList) -> Mould | None:

@@ -17,11 +17,15 @@ SHORTEST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 60.0
 LONGEST_OWN_PAUSE_S: Final = 4.0
 """Where the engine does not say when to come back; it may have room at any moment."""
+MAX_VALUES: Final = 4096
+LONGEST_VALUE: Final = 255
 ERRORS: Final[dict[Failure, type[BackendError]]] = {
     Failure.TIMEOUT: BackendTimeoutError,
     Failure.LOST: BackendLostError,
 }
 FAILURES: Final = {Failure.TIMEOUT: Outcome.TIMED_OUT, Failure.PROTOCOL: Outcome.ENGINE_ERROR}
+_VALUES: Final[dict[str, bytes]] = {}
+"""Texts that have been made header values: sessions and backends come again. Clients choose some, so only so many."""
 
 
 def failure_error(failure: Failure, detail: str, retry_after_s: float) -> BackendError:
@@ -48,4 +52,11 @@ def pause_of(head: ResponseHead, tries: int) -> float:
 
 def header_value(text: str) -> bytes:
     """Return text that came from outside as a header's value."""
-    return (text if text.isascii() and text.isprintable() else quote(text)).encode()
+    known = _VALUES.get(text)
+    if known is None:
+        known = (text if text.isascii() and text.isprintable() else quote(text)).encode()
+        if len(_VALUES) >= MAX_VALUES:
+            _VALUES.clear()
+        if len(text) <= LONGEST_VALUE:
+            _VALUES[text] = known
+    return known

@@ -81,6 +81,10 @@ class FastLaneProtocol(HttpToolsProtocol):
         self.largest_head = lane.largest_head
         self.wheel = lane.wheel
         self.census = lane.census
+        self.wire: asyncio.Transport
+        """The transport, as an attribute that is found at once."""
+        self._queue = self.pipeline
+        self._state = self.server_state
         self.peer = b""
         self._active: Exchange | None = None
         self._latest: Exchange | None = None
@@ -91,7 +95,7 @@ class FastLaneProtocol(HttpToolsProtocol):
         """The read that is being parsed, while no head of it has been read and it began between two requests."""
         self._missing = 0
         """Bytes of the body of a request that the parser does not see."""
-        self._is_stalled = False
+        self.is_stalled = False
         """The client does not keep up with what is written."""
         self._reading = NOTHING
         self._read_bytes = 0
@@ -124,6 +128,7 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.wire = transport
         host = self.client[0] if self.client else ""
         self.peer = host.encode()
         self._client_id = self.census.enter(host)
@@ -176,14 +181,14 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._is_stalled = True
+        self.is_stalled = True
         self._stalled = self.wheel.tick
         if self._active is not None and self._active.turn is not None:
             self._active.turn.pause()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._is_stalled = False
+        self.is_stalled = False
         if self._active is not None and self._active.turn is not None:
             self._active.turn.resume()
         elif self._waits_to_write:
@@ -269,7 +274,7 @@ class FastLaneProtocol(HttpToolsProtocol):
     def _is_familiar(self, familiar: FamiliarRequest, data: bytes) -> bool:
         """Begin a request with the same head as the last; False where anything is different, or others wait."""
         latest = self._latest
-        if self._reading or self._is_stalled or latest is None or not (latest.response_complete and latest.keep_alive):
+        if self._reading or self.is_stalled or latest is None or not (latest.response_complete and latest.keep_alive):
             return False
         start, length = familiar.fit(data)
         if not start or length > self.handler.max_body_bytes or len(data) - start > length or self._crowd() is not None:
@@ -480,7 +485,7 @@ class FastLaneProtocol(HttpToolsProtocol):
         self._active = None
         if not exchange.keep_alive:
             self._close_after(exchange)
-        elif self.pipeline:
+        elif self._queue:
             # by way of the loop: a long queue of requests that are answered at once must not nest
             self.loop.call_soon(self.on_response_complete)
         else:
@@ -500,23 +505,25 @@ class FastLaneProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Go on with what waits; uvicorn's own way, but for its timer."""
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
+        self._state.total_requests += 1
+        if self.wire.is_closing():
             return
         self._since = self.wheel.tick
         self._go_on()
 
     def _go_on(self) -> None:
         """Start the next request, unless the client is still to read the answers that it has."""
-        if self.pipeline and self.flow.write_paused:
+        queue, flow = self._queue, self.flow
+        if queue and self.is_stalled:
             self._waits_to_write = True
             return
-        if len(self.pipeline) < MAX_PIPELINED:
-            self.flow.resume_reading()
+        if len(queue) < MAX_PIPELINED:
+            if flow.read_paused:
+                flow.resume_reading()
             if self._is_full:
                 self.loop.call_soon(self._feed_kept)
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+        if queue:
+            self._start_asgi_task(*queue.pop())
 
     def reset(self) -> None:
         """Close so that the client gets an error instead of an end."""

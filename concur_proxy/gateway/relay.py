@@ -13,7 +13,7 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from concur_proxy.core.usage import UsageReader
+from concur_proxy.core.usage import PassiveReader, UsageReader
 from concur_proxy.errors import ConcurError
 from concur_proxy.gateway import headers as lines
 from concur_proxy.gateway.headers import Framing, HeaderList, ResponseHead
@@ -35,6 +35,11 @@ class Mode(enum.Enum):
     RAW = "raw"
     PLAIN = "plain"
     CHUNKS = "chunks"
+
+
+RAW: Final = Mode.RAW
+PLAIN: Final = Mode.PLAIN
+CHUNKS: Final = Mode.CHUNKS
 
 
 class Opener(Protocol):
@@ -71,6 +76,7 @@ class Relay:
         "_mode",
         "_owner",
         "_parked",
+        "_passive",
         "_pending",
         "_strip",
         "first_token_at",
@@ -84,11 +90,13 @@ class Relay:
         self._owner = owner
         self._clock = clock
         self._strip = strip
-        self._mode = Mode.PLAIN
+        self._mode = PLAIN
         self._pending = b""
         self._last = b""
         self._parked: list[bytes] | None = None
         self.reader: UsageReader | None = None
+        self._passive: PassiveReader | None = None
+        """The reader, where it is one of the usual ones, which are called directly."""
         self.head: ResponseHead | None = None
         self.started = False
         """The head is out: from here on no other answer is possible."""
@@ -113,6 +121,23 @@ class Relay:
         else:
             self.pass_on(raw, pieces, end=end, trailers=trailers)
 
+    def on_chunk(self, raw: bytes, piece: bytes) -> None:
+        """Take one whole chunk, ``raw`` with its framing: what nearly every read of a stream brings."""
+        reader = self._passive
+        if self._parked is not None or not self.started or reader is None:
+            self.on_data(raw, [piece], end=False, trailers=[])
+            return
+        kept = reader.feed(piece)
+        if self.first_token_at is None and reader.saw_token:
+            self.first_token_at = self._clock()
+            self._owner.on_first_token(reader)
+        if self._mode is RAW or (self._mode is CHUNKS and kept is piece):
+            self._last = raw if self._mode is RAW else piece
+            self._client.write(raw)
+        elif kept:
+            self._last = kept
+            self._client.write(lines.chunk(kept) if self._mode is CHUNKS else kept)
+
     def on_failure(self, failure: Failure, detail: str) -> None:
         self._owner.on_failure(failure, detail)
 
@@ -121,7 +146,8 @@ class Relay:
     def open(self, head: ResponseHead, *, whole: bool = False) -> None:
         """Compose the head, which leaves together with the first data. ``whole``: the raw bytes are no longer there."""
         client = self._client
-        self.reader = self._owner.reader_for(head)
+        self.reader = reader = self._owner.reader_for(head)
+        self._passive = reader if isinstance(reader, PassiveReader) else None
         self._strip = self._strip and self.reader is not None and is_event_stream(head)
         self._mode = self._choose(head, whole=whole)
         known_length = self._told_length(head)
@@ -132,7 +158,7 @@ class Relay:
                 head, with_length=known_length or (head.framing is Framing.NONE and head.status != 204)
             )
         out += self._owner.extra_lines(head)
-        if self._mode is not Mode.PLAIN:
+        if self._mode is not PLAIN:
             out.append(b"transfer-encoding: chunked\r\n")
         if not client.keep_alive:
             out.append(b"connection: close\r\n")
@@ -140,21 +166,21 @@ class Relay:
 
     def _choose(self, head: ResponseHead, *, whole: bool) -> Mode:
         if head.framing is Framing.NONE or not self._client.http11:
-            return Mode.PLAIN
+            return PLAIN
         if self._strip or head.framing is Framing.CLOSE:
-            return Mode.CHUNKS
+            return CHUNKS
         if head.framing is Framing.LENGTH:
-            return Mode.PLAIN
-        return Mode.CHUNKS if whole else Mode.RAW
+            return PLAIN
+        return CHUNKS if whole else RAW
 
     def pass_on(self, raw: bytes, pieces: list[bytes], *, end: bool, trailers: HeaderList) -> None:
         """Write what one read brought, and the end where it is the last."""
         if self.reader is not None:
             pieces = self._read(self.reader, pieces, end=end)
-        out = raw if self._mode is Mode.RAW else one(pieces)
+        out = raw if self._mode is RAW else one(pieces)
         if out:
             self._last = out
-        if self._mode is Mode.CHUNKS:
+        if self._mode is CHUNKS:
             out = lines.chunk(out) + lines.last_chunk(trailers) if end else lines.chunk(out)
         if not self.started:
             self.started = True
@@ -191,9 +217,9 @@ class Relay:
     def is_between_events(self) -> bool:
         """Tell whether an event of our own can follow what the client has."""
         head = self.head
-        if head is None or self._mode is Mode.PLAIN or not is_event_stream(head):
+        if head is None or self._mode is PLAIN or not is_event_stream(head):
             return False
-        return not self._last or self._last.endswith(RAW_EVENT_ENDS if self._mode is Mode.RAW else EVENT_ENDS)
+        return not self._last or self._last.endswith(RAW_EVENT_ENDS if self._mode is RAW else EVENT_ENDS)
 
     def break_off(self, error: ConcurError, shape: Shape) -> None:
         """The engine failed after the head went out: the client must not take what it has for the whole."""
@@ -201,7 +227,7 @@ class Relay:
         assert head is not None
         if self.is_between_events:
             self._client.write(lines.chunk(error_event(error, shape)))
-        self._client.cut(hard=self._mode is Mode.PLAIN and not self._told_length(head))
+        self._client.cut(hard=self._mode is PLAIN and not self._told_length(head))
 
     def _told_length(self, head: ResponseHead) -> bool:
         return head.framing is Framing.LENGTH and not self._strip

@@ -81,6 +81,10 @@ class UpstreamPool:
         self.address = address.parse(url)
         self._host_line = b" HTTP/1.1\r\nhost: " + self.address.authority + b"\r\n" + lines
         self.settings = settings
+        self.first_byte_timeout_s = settings.first_byte_timeout_s
+        self.idle_timeout_s = settings.idle_timeout_s
+        self._keepalive_s = settings.keepalive_s
+        self._is_in_use = False
         self.credential = credential
         """The header line with the backend's own key, where it takes the place of what clients bring."""
         self._ssl = (ssl_context or ssl.create_default_context()) if self.address.tls else None
@@ -102,7 +106,8 @@ class UpstreamPool:
 
     def send(self, head: bytes, body: bytes, sink: Sink, *, head_only: bool = False) -> UpstreamCall:
         """Send a request, its ``head`` complete, on an idle connection or a new one; ``sink`` gets the answer."""
-        self.loop = asyncio.get_running_loop()
+        if not self._is_in_use:  # each time it would cost a system call
+            self.loop, self._is_in_use = asyncio.get_running_loop(), True
         call = UpstreamCall(self, head, body, sink, head_only=head_only)
         connection = self._take_idle()
         if connection is not None:
@@ -210,7 +215,7 @@ class UpstreamPool:
     # inside
 
     def _take_idle(self) -> UpstreamConnection | None:
-        oldest = self.loop.time() - self.settings.keepalive_s
+        oldest = self.loop.time() - self._keepalive_s
         while self._idle:
             connection = self._idle.pop()
             if not connection.transport.is_closing() and connection.idle_since > oldest:

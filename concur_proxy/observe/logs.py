@@ -7,7 +7,6 @@ look the same and land in the same stream. Nothing here ever sees prompt text or
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import logging
 import sys
@@ -108,27 +107,43 @@ class AccessLog:
 
 def _text_line(turn: TurnLog, now: float) -> str:
     session = turn.session
-    named = "" if session is None else f" session={turn.rule}:{_one_word(session.id)}"
-    where = "" if turn.backend is None else f" backend={turn.backend}"
-    queued = "" if turn.queued_s is None else f" queued={_whole_ms(turn.queued_s)}"
-    first = "" if turn.first_token_s is None else f" first_token={_whole_ms(turn.first_token_s)}"
-    method, path = turn.method or "-", _one_line(turn.path) or "-"
-    head = f"{_stamp(now)} INFO access: {method} {path} {turn.status} {turn.outcome}"
-    rest = f"{named}{where}{queued}{first} total={_whole_ms(turn.total_s)}{_spent(turn.usage)}"
+    parts = [_stamp(now), " INFO access: ", turn.method or "-", " ", _one_line(turn.path) or "-"]
+    _add(parts, " ", str(turn.status))
+    _add(parts, " ", turn.outcome)
+    if session is not None:
+        _add(parts, " session=", turn.rule)
+        _add(parts, ":", _one_word(session.id))
+    if turn.backend is not None:
+        _add(parts, " backend=", turn.backend)
+    if turn.queued_s is not None:
+        _add_ms(parts, " queued=", turn.queued_s)
+    if turn.first_token_s is not None:
+        _add_ms(parts, " first_token=", turn.first_token_s)
+    _add_ms(parts, " total=", turn.total_s)
+    if turn.usage is not None:
+        _add_usage(parts, turn.usage)
+    _add(parts, " id=", _one_word(turn.request_id, 64))
     trace = trace_id(turn.traceparent) if turn.traceparent else ""
-    traced = f" trace={trace}" if trace else ""
-    return f"{head}{rest} id={_one_word(turn.request_id, 64)}{traced}\n"
+    if trace:
+        _add(parts, " trace=", trace)
+    parts.append("\n")
+    return "".join(parts)
 
 
-def _spent(usage: Usage | None) -> str:
-    if usage is None:
-        return ""
-    cached = "?" if usage.cached_tokens is None else str(usage.cached_tokens)
-    return f" prompt={usage.prompt_tokens} cached={cached} completion={usage.completion_tokens}"
+def _add(parts: list[str], name: str, value: str) -> None:
+    parts.append(name)
+    parts.append(value)
 
 
-def _whole_ms(seconds: float) -> str:
-    return str(int(seconds * 1000 + 0.5)) + "ms"
+def _add_ms(parts: list[str], name: str, seconds: float) -> None:
+    _add(parts, name, str(int(seconds * 1000 + 0.5)))
+    parts.append("ms")
+
+
+def _add_usage(parts: list[str], usage: Usage) -> None:
+    _add(parts, " prompt=", str(usage.prompt_tokens))
+    _add(parts, " cached=", "?" if usage.cached_tokens is None else str(usage.cached_tokens))
+    _add(parts, " completion=", str(usage.completion_tokens))
 
 
 def _json_line(turn: TurnLog, now: float) -> str:
@@ -162,14 +177,28 @@ def _milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 3)
 
 
+class _Second:
+    """The second in which the last line was stamped, as text."""
+
+    __slots__ = ("number", "text")
+
+    def __init__(self) -> None:
+        self.number = -1
+        self.text = ""
+
+    def show(self, number: int) -> str:
+        if number != self.number:
+            self.number = number
+            self.text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(number))
+        return self.text
+
+
+_SECOND: Final = _Second()
+
+
 def _stamp(now: float) -> str:
     second = int(now)
-    return f"{_second(second)}{_THOUSANDTHS[int((now - second) * 1000)]}"
-
-
-@functools.lru_cache(maxsize=2)
-def _second(now: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+    return _SECOND.show(second) + _THOUSANDTHS[int((now - second) * 1000)]
 
 
 def _one_line(text: str) -> str:

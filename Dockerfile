@@ -8,7 +8,7 @@
 ARG BASE=python:3.13.9-slim-bookworm
 
 FROM ${BASE} AS build
-# `slim` has the extras redis and jwt; `full` has otel, k8s and postgres, too, and is larger by 70 MB.
+# `slim` has the extras redis and jwt; `full` has otel, k8s and postgres, too, and is about twice as large.
 ARG KIND=slim
 # The data path is compiled; `no` leaves it as it is, where building has to be fast and serving has not.
 ARG COMPILE=require

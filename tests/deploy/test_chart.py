@@ -31,6 +31,7 @@ from tests.deploy.chart import (
 
 ENGINE = {"config": {"backends": ["http://vllm:8000"]}}
 TWO_BACKENDS = ["http://a", {"url": "http://b", "api_key": "x"}]
+CERTIFICATE = {"tlsConfig": {"cert": {"secret": {"name": "c", "key": "tls.crt"}}, "keySecret": {"key": "tls.key"}}}
 TWO_MONITORS = {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}
 SWITCHES = {
     "several": {"replicaCount": 3, "redis": {"enabled": True}},
@@ -38,21 +39,31 @@ SWITCHES = {
     "existing keys": {"auth": {"existingSecret": "keys"}},
     "admin": {"admin": {"token": "0123456789abcdef"}},
     "tls": {"tls": {"existingSecret": "tls"}},
-    "mtls": {"tls": {"existingSecret": "tls", "clientCA": True}},
+    "mtls": {
+        "tls": {"existingSecret": "tls", "clientCA": True},
+        "metrics": {"serviceMonitor": CERTIFICATE},
+    },
     "secret config": {"configAsSecret": True, "config": {"backends": [{"url": "https://e", "api_key": "k"}]}},
     "discovery": {"config": {"fleet": {"kubernetes_service": "vllm"}}},
     "elsewhere": {"config": {"fleet": {"kubernetes_service": "gpu/vllm"}}},
     "own account": {"serviceAccount": {"create": True, "name": "mine", "annotations": {"a": "b"}}},
     "autoscaling": {"autoscaling": {"enabled": True}, "redis": {"enabled": True}},
     "keda": {"keda": {"enabled": True, "scaleTargetRef": {"name": "vllm"}}},
-    "budget": {"podDisruptionBudget": {"enabled": True}},
+    "budget": {"podDisruptionBudget": {"enabled": True}, "replicaCount": 3, "redis": {"enabled": True}},
     "other budget": {"podDisruptionBudget": {"enabled": True, "maxUnavailable": "50%"}},
     "network policy": {"networkPolicy": {"enabled": True, "egress": [{"ports": [{"port": 8000}]}]}},
     "service monitor": {"metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "p"}}}},
     "rules": {"metrics": {"prometheusRule": {"enabled": True}}},
     "dashboards": {"metrics": {"dashboards": {"enabled": True, "annotations": {"folder": "llm"}}}},
     "ingress": {"ingress": {"enabled": True, "className": "nginx", "hosts": ["a.test"], "tls": [{"secretName": "t"}]}},
-    "route": {"httpRoute": {"enabled": True, "parentRefs": [{"name": "g"}], "hostnames": ["a.test"]}},
+    "route": {
+        "httpRoute": {
+            "enabled": True,
+            "parentRefs": [{"name": "g"}],
+            "hostnames": ["a.test"],
+            "backendTLS": {"hostname": "a.test", "wellKnownCACertificates": "System"},
+        }
+    },
     "placement": {
         "nodeSelector": {"a": "b"},
         "tolerations": [{"key": "k", "operator": "Exists"}],
@@ -258,7 +269,94 @@ REFUSED = [
     (merged(ENGINE, {"httpRoute": {"timeouts": {"request": "1 hour"}}}), "/httpRoute/timeouts/request"),
     (merged(ENGINE, {"preStopSeconds": -1}), "/preStopSeconds"),
     (merged(ENGINE, {"podLabels": {"a": 1}}), "/podLabels/a"),
+    (merged(ENGINE, {"config": {"server": "x"}}), "/config/server"),
+    (merged(ENGINE, {"config": {"server": None}}), "/config/server"),
+    (merged(ENGINE, {"config": {"server": {"grace_s": "abc"}}}), "/config/server/grace_s"),
+    (merged(ENGINE, {"config": {"server": {"grace_s": 1e12}}}), "/config/server/grace_s"),
+    (merged(ENGINE, {"config": {"backends": "http://x"}}), "/config/backends"),
+    (merged(ENGINE, {"config": {"backends": [1]}}), "/config/backends/0"),
+    (merged(ENGINE, {"config": {"fleet": None}}), "/config/fleet"),
+    (merged(ENGINE, {"config": {"fleet": {"kubernetes_service": "a/b/c"}}}), "/config/fleet/kubernetes_service"),
+    (merged(ENGINE, {"config": {"fleet": {"kubernetes_service": "a\n  x: y/b"}}}), "/config/fleet/kubernetes_service"),
+    (merged(ENGINE, {"config": {"state": 5}}), "/config/state"),
+    (merged(ENGINE, {"config": {"auth": {"jwt": "x"}}}), "/config/auth/jwt"),
+    (merged(ENGINE, {"config": {"batch": "x"}}), "/config/batch"),
+    (merged(ENGINE, {"config": {"tracing": None}}), "/config/tracing"),
+    (merged(ENGINE, {"config": {"state": "redis://:pw@r"}}), "config has a URL with a password"),
+    (merged(ENGINE, {"config": {"batch": {"store": "postgresql://u:pw@h/d"}}}), "config has a URL with a password"),
+    (merged(ENGINE, {"config": {"server": {"tls_cert_file": "/x"}}}), "use tls.existingSecret"),
+    (merged(ENGINE, {"nameOverride": "My App"}), "/nameOverride"),
+    (merged(ENGINE, {"fullnameOverride": "Bad_Name"}), "/fullnameOverride"),
+    (merged(ENGINE, {"fullnameOverride": "a\n  namespace: kube-system"}), "/fullnameOverride"),
+    (merged(ENGINE, {"priorityClassName": "high\n      hostNetwork: true"}), "/priorityClassName"),
+    (merged(ENGINE, {"ingress": {"className": "x\n  foo: bar"}}), "/ingress/className"),
+    (merged(ENGINE, {"ingress": {"hosts": ["a b"]}}), "/ingress/hosts/0"),
+    (merged(ENGINE, {"image": {"repository": 'a"\nx: y'}}), "/image/repository"),
+    (merged(ENGINE, {"redis": {"image": 'a"b'}}), "/redis/image"),
+    (merged(ENGINE, {"commonLabels": {"app.kubernetes.io/name": "x"}}), "app.kubernetes.io/name is set by the chart"),
+    (merged(ENGINE, {"podLabels": {"app.kubernetes.io/component": "x"}}), "podLabels: app.kubernetes.io/component is"),
+    (merged(ENGINE, {"podLabels": {"a": "x"}, "commonLabels": {"a": "y"}}), "podLabels: a is set"),
+    (merged(ENGINE, {"podAnnotations": {"checksum/config": "x"}}), "podAnnotations: checksum/config is set"),
+    (merged(ENGINE, {"env": [{"name": "CONCUR_SERVER__GRACE_S", "value": "600"}]}), "use config.server.grace_s"),
+    (merged(ENGINE, {"env": [{"name": "CONCUR_SERVER__PORT", "value": "9"}]}), "use service.port"),
+    (merged(ENGINE, {"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}), "env: A is given twice"),
+    (merged(ENGINE, {"env": [{"name": "CONCUR_STATE__URL"}], "redis": {"enabled": True}}), "CONCUR_STATE__URL is set"),
+    (merged(ENGINE, SWITCHES["admin"], {"env": [{"name": "CONCUR_SERVER__ADMIN_TOKEN"}]}), "use admin or this"),
+    (merged(ENGINE, {"podDisruptionBudget": {"enabled": True}}), "minAvailable 1 of 1 replicas lets none go"),
+    (merged(ENGINE, SWITCHES["budget"], {"podDisruptionBudget": {"minAvailable": 3}}), "minAvailable 3 of 3 replicas"),
+    (merged(ENGINE, SWITCHES["budget"], {"podDisruptionBudget": {"minAvailable": "67%"}}), "minAvailable 67% of 3"),
+    (merged(ENGINE, SWITCHES["budget"], {"podDisruptionBudget": {"maxUnavailable": 0}}), "maxUnavailable 0 of 3"),
+    (merged(ENGINE, SWITCHES["budget"], {"podDisruptionBudget": {"maxUnavailable": "0%"}}), "maxUnavailable 0 of 3"),
+    (
+        merged(ENGINE, SWITCHES["autoscaling"], {"podDisruptionBudget": {"enabled": True, "minAvailable": 2}}),
+        "minAvailable 2 of 2 replicas",
+    ),
+    (
+        merged(ENGINE, {"keda": {"enabled": True, "scaleTargetRef": {"name": "test-concur-proxy"}}}),
+        "keda scales engines",
+    ),
+    (
+        merged(ENGINE, SWITCHES["tls"], SWITCHES["route"], {"httpRoute": {"backendTLS": {"hostname": ""}}}),
+        "httpRoute.backend",
+    ),
+    (
+        merged(ENGINE, SWITCHES["mtls"], {"metrics": {"podMonitor": {"enabled": True}}}),
+        "metrics.podMonitor.tlsConfig must name a certificate",
+    ),
 ]
+
+
+@pytest.mark.parametrize("release", ["my.release", "1release"])
+def test_a_release_whose_name_names_no_service_is_refused(release):
+    with pytest.raises(helm_python.HelmError, match="names no service"):
+        render(ENGINE, name=release)
+    assert render(merged(ENGINE, {"fullnameOverride": "mine"}), name=release)
+
+
+def test_two_releases_in_a_namespace_share_no_object_and_no_pod():
+    values = merged(ENGINE, SWITCHES["several"], SWITCHES["keda"], SWITCHES["admin"], SWITCHES["dashboards"])
+    first, second = render(values, name="one"), render(values, name="two")
+    named = [{(one["kind"], one["metadata"]["name"]) for one in manifests} for manifests in (first, second)]
+    assert not named[0] & named[1]
+    for service in of_kind(first, "Service"):
+        for deployment in of_kind(second, "Deployment"):
+            labels = deployment["spec"]["template"]["metadata"]["labels"]
+            assert not service["spec"]["selector"].items() <= labels.items()
+
+
+def test_a_gateway_and_prometheus_meet_the_certificate_of_the_proxies():
+    values = merged(ENGINE, SWITCHES["tls"], SWITCHES["route"], SWITCHES["ingress"], SWITCHES["service monitor"])
+    manifests = render(values)
+    (policy,) = of_kind(manifests, "BackendTLSPolicy")
+    assert [one["name"] for one in policy["spec"]["targetRefs"]] == ["test-concur-proxy"]
+    (ingress,) = of_kind(manifests, "Ingress")
+    assert ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/backend-protocol"] == "HTTPS"
+    (monitor,) = of_kind(manifests, "ServiceMonitor")
+    assert monitor["spec"]["endpoints"][0]["tlsConfig"] == {"insecureSkipVerify": True}
+    plain = render(merged(ENGINE, SWITCHES["route"], SWITCHES["ingress"], SWITCHES["service monitor"]))
+    assert not of_kind(plain, "BackendTLSPolicy")
+    assert "backend-protocol" not in json.dumps(plain)
+    assert "tlsConfig" not in json.dumps(plain)
 
 
 @pytest.mark.parametrize(("values", "said"), REFUSED)
@@ -277,6 +375,7 @@ def leaves(values, path=()):
 
 def test_a_misspelt_value_is_refused_at_every_level():
     free = {"config", "resources", "podSecurityContext", "securityContext", "affinity", "behavior", "scaleTargetRef"}
+    free |= {"tlsConfig"}
     values = loaded().values
     for path in leaves(values):
         holder = values
@@ -374,7 +473,10 @@ def test_the_image_with_more_in_it_is_taken_where_the_settings_need_it():
 def test_engines_are_scaled_by_a_metric_that_there_is():
     (scaled,) = of_kind(render(EXAMPLES["fleet"]), "ScaledObject")
     query = scaled["spec"]["triggers"][0]["metadata"]["query"]
-    assert query == 'sum(concur_turns_held{namespace="inference", pod=~"test-concur-proxy-.*"})'
+    assert query == 'sum(concur_turns_held{namespace="inference", pod=~"test-concur-proxy-[a-z0-9]+-[a-z0-9]+"})'
+    (pattern,) = re.findall(r'pod=~"(.*?)"', query)
+    assert re.fullmatch(pattern, "test-concur-proxy-5d8f9c7b6d-x2x9z")
+    assert not re.fullmatch(pattern, "test-concur-proxy-two-5d8f9c7b6d-x2x9z"), "another release's"
     (named,) = set(re.findall(r"concur_[a-z_]+", query))
     assert named in NAMES
 

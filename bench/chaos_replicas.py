@@ -21,6 +21,9 @@ SCENES: dict[str, Callable[[], Coroutine[Any, Any, replicas.Seen]]] = {
     "`kill -9` of Redis, back empty two seconds later": replicas.kill_redis,
     "Redis frozen (`SIGSTOP`) for more than 7 s": replicas.freeze_redis,
     "Redis slow: `CLIENT PAUSE` of 200 ms, five times": replicas.slow_redis,
+    "network between one replica and Redis cut for 8 s": replicas.cut_off_a_replica,
+    "network between all replicas and Redis cut for 8 s": replicas.cut_redis_off,
+    "clocks of two replicas one hour forward, one hour back": replicas.clocks_jump,
     "all three replicas replaced one by one": replicas.rolling_restart,
 }
 

@@ -97,9 +97,12 @@ function op.sync(number_, ttl, seen, report, windows, turns, grace, wants)
   call('SADD', P .. 'replicas', ME)
   -- After silence, or where nothing is known, there may be replicas at work that have yet to say what they use.
   local heard = call('GET', P .. 'heard')
-  if (not heard or NOW - number(heard) > grace) and not knows_all() then call('SET', P .. 'since', NOW) end
+  local silence = heard and NOW - number(heard)  -- less than none where the clock of this server has been put back
+  if (not silence or silence > grace or silence < 0) and not knows_all() then call('SET', P .. 'since', NOW) end
   call('SET', P .. 'heard', NOW)
-  local settling = NOW - number(call('GET', P .. 'since')) < grace
+  local since = number(call('GET', P .. 'since'))
+  if since > NOW then call('SET', P .. 'since', NOW) end
+  local settling = NOW - since < grace
   local peers = others()
   local lost, moves = unseen(seen)
   local shares, freed = {}, false
@@ -202,7 +205,7 @@ end
 function op.claim(name, keep)
   local key = P .. 's:' .. name
   local known = call('HMGET', key, 'owner', 'busy', 'window', 'charge', 'lease', 'at', 'state')
-  local owner, age = known[1], NOW - number(known[6])
+  local owner, age = known[1], math.max(0, NOW - number(known[6]))
   local elsewhere = owner and owner ~= ME and alive(owner)
   if elsewhere and known[2] == '1' then return {got = 'busy'} end
   call('HSET', key, 'owner', ME, 'busy', '1', 'at', NOW)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx
 from openai import APIError, AsyncOpenAI
 
 from concur_proxy.sim.server import EngineOptions, EngineServer
+from tests.chaos.wire import Wire
 from tests.clients.stack import ProxyProcess
 from tests.rig.engine import free_port
 from tests.state.redis import RedisServer
@@ -94,8 +97,8 @@ class Seen:
 
 
 class Stage:
-    def __init__(self, redis: RedisServer, engine: EngineServer, flags: tuple[str, ...]) -> None:
-        self.redis, self.engine, self._flags = redis, engine, flags
+    def __init__(self, redis: RedisServer, engine: EngineServer, wire: Wire, flags: tuple[str, ...]) -> None:
+        self.redis, self.engine, self.wire, self._flags = redis, engine, wire, flags
         self.replicas: list[ProxyProcess] = []
         self.dead: list[ProxyProcess] = []
         self.balancer = Balancer()
@@ -103,16 +106,17 @@ class Stage:
         self.over = asyncio.Event()
         self.client = httpx.AsyncClient()
 
-    async def add(self) -> ProxyProcess:
-        replica = await asyncio.to_thread(self._start)
+    async def add(self, *, state: str | None = None, env: Mapping[str, str] | None = None) -> ProxyProcess:
+        """``state``: another way to Redis than the straight one."""
+        replica = await asyncio.to_thread(self._start, state or self.redis.url, env)
         self.replicas.append(replica)
         self.balancer.ports.append(replica.port)
         return replica
 
-    def _start(self) -> ProxyProcess:
+    def _start(self, state: str, env: Mapping[str, str] | None) -> ProxyProcess:
         port = ("--port", str(free_port()))
-        flags = ("--state", self.redis.url, "--log-level", "warning", *port, *self._flags)
-        return ProxyProcess([self.engine.url], flags=flags)
+        flags = ("--state", state, "--log-level", "warning", *port, *self._flags)
+        return ProxyProcess([self.engine.url], flags=flags, env=env)
 
     async def take_out(self, replica: ProxyProcess) -> None:
         """End one in an orderly way, as an update does."""
@@ -208,14 +212,20 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(*, replicas: int = 3, flags: tuple[str, ...] = ("--window", str(WINDOW))) -> AsyncIterator[Stage]:
-    """Replicas in front of one engine, agents at work; at the end all of them have their answers."""
+async def stage(
+    *, replicas: int = 3, far: int = 0, flags: tuple[str, ...] = ("--window", str(WINDOW))
+) -> AsyncIterator[Stage]:
+    """Replicas in front of one engine, agents at work; at the end all of them have their answers.
+
+    ``far``: how many of them have a wire between them and Redis.
+    """
     options = EngineOptions(port=0, model="alpha", speed=4.0, kv_tokens=400_000, max_num_seqs=256)
-    with RedisServer() as redis, EngineServer(options) as engine:
-        scene = Stage(redis, engine, flags)
+    with RedisServer() as redis, EngineServer(options) as engine, Wire(redis.port) as wire:
+        scene = Stage(redis, engine, wire, flags)
+        ways = [f"redis://127.0.0.1:{wire.port}"] * far + [redis.url] * (replicas - far)
         await scene.balancer.start()
         try:
-            for starting in [asyncio.create_task(scene.add()) for _ in range(replicas)]:
+            for starting in [asyncio.create_task(scene.add(state=way)) for way in ways]:
                 await starting
             await scene.until(scene.whole)
             watching = asyncio.create_task(scene.watch())
@@ -282,6 +292,64 @@ async def slow_redis(pauses: int = 5) -> Seen:
             scene.redis.command("CLIENT", "PAUSE", "200", "ALL")
             await scene.turns(AGENTS)
         scene.seen.recovery_s = await scene.until(scene.whole)
+    return scene.seen
+
+
+async def cut_off_a_replica() -> Seen:
+    """From Redis, while the others hear of each other: they take it for dead."""
+    return await _cut(far=1)
+
+
+async def cut_redis_off() -> Seen:
+    """From all replicas at once."""
+    return await _cut(far=3)
+
+
+async def _cut(far: int, cut_s: float = 8.0) -> Seen:
+    """Cut the network between some replicas and Redis, for longer than a replica's time to live."""
+    async with stage(far=far) as scene:
+        scene.wire.cut()
+        await scene.turns(AGENTS)
+        await asyncio.sleep(cut_s)
+        scene.wire.heal()
+        scene.seen.recovery_s = await scene.until(scene.whole)
+        await scene.turns(AGENTS)
+    return scene.seen
+
+
+CLOCK = '''\
+"""The wall clock of this process: as wrong, in seconds, as a file says."""
+import os, time
+
+def shifted(name, per_s):
+    right = getattr(time, name)
+    def wrong():
+        with open(os.environ["WRONG_BY"]) as file:
+            return right() + type(right())(float(file.read()) * per_s)
+    setattr(time, name, wrong)
+
+shifted("time", 1)
+shifted("time_ns", 1_000_000_000)
+'''
+
+
+async def clocks_jump(jump_s: float = 3600.0) -> Seen:
+    """One replica's wall clock is put an hour forward, another's an hour back."""
+    with tempfile.TemporaryDirectory(prefix="concur-clock-") as name:
+        folder = Path(name)
+        (folder / "sitecustomize.py").write_text(CLOCK)
+        async with stage(replicas=1) as scene:
+            for clock in ("one", "other"):
+                (folder / clock).write_text("0")
+                path = os.pathsep.join(filter(None, (name, os.environ.get("PYTHONPATH"))))
+                await scene.add(env={"PYTHONPATH": path, "WRONG_BY": str(folder / clock)})
+            await scene.until(scene.whole)
+            await scene.turns(AGENTS)
+            for clock, by_s in (("one", jump_s), ("other", -jump_s)):
+                (folder / "next").write_text(str(by_s))
+                (folder / "next").replace(folder / clock)
+            await scene.turns(3 * AGENTS)
+            scene.seen.recovery_s = await scene.until(scene.whole)
     return scene.seen
 
 

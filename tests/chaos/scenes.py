@@ -23,7 +23,7 @@ from tests.rig.engine import free_port
 
 OPTIONS = EngineOptions(port=0, model="alpha", speed=2.0, kv_tokens=400_000, max_num_seqs=256)
 WINDOW = 256
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @dataclass

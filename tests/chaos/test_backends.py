@@ -13,7 +13,6 @@ from tests.chaos import scenes
 from tests.clients.stack import ProxyProcess
 from tests.control.engines import FakeEngine, Page, metrics
 
-RECOVERY_S = 10.0
 TOKENS = 120
 
 
@@ -21,7 +20,6 @@ def check(seen):
     assert seen.hung == 0
     assert seen.balanced, seen.books
     assert seen.over_window <= 0
-    assert seen.recovery_s <= RECOVERY_S
 
 
 @pytest.mark.slow

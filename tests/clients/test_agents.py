@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,15 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.clients.agents.engine import CALLS, ToolEngine
+from tests.clients.agents.prepared import PYTHON, needs_frameworks
 from tests.clients.stack import ProxyProcess
 
 HERE = Path(__file__).parent / "agents"
-FOLDER = Path(os.environ.get("CONCUR_AGENTS") or Path.home() / ".cache" / "concur-agents")
-PREPARED = FOLDER / ".concur-requirements"
-READY = PREPARED.exists() and PREPARED.read_text() == (HERE / "requirements.txt").read_text()
-needs_frameworks = pytest.mark.skipif(
-    not READY, reason="the agent frameworks are not installed here; install them with: tests/clients/agents/prepare"
-)
 
 TASKS = ["Read the first book.", "Read the second book.", *(["Read the third book."] * 4)]
 """The last four are samples of one task: they begin with the same messages."""
@@ -55,4 +49,4 @@ def test_loops_on_the_official_clients(proxy: str, framework: str) -> None:
 @needs_frameworks
 @pytest.mark.parametrize("framework", ["openai-agents", "openai-agents-responses", "langgraph"])
 def test_frameworks(proxy: str, framework: str) -> None:
-    check(sessions(str(FOLDER / "bin" / "python"), framework, proxy))
+    check(sessions(PYTHON, framework, proxy))

@@ -535,6 +535,12 @@ class BatchSettings(Section):
     retention_s: int = Field(
         30 * 86_400, ge=3600, le=10 * 366 * 86_400, description="Files and batches are deleted after this."
     )
+    meaning_model: str | None = Field(
+        None,
+        min_length=1,
+        description="Name or folder of a sentence-transformers model (extra `meaning`): with the order lanes, batch "
+        "turns that wait go next to others whose first user message means the same. None: off.",
+    )
 
 
 class TokenSettings(Section):

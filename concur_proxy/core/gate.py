@@ -213,6 +213,19 @@ class Gate:
         self._intake.forget_if_nothing(turn.session)
         return self._waiting.dispatch(turn.facts.pool, now)
 
+    def is_held(self, ticket: int) -> bool:
+        return ticket in self._waiting.turns
+
+    def group(self, ticket: int, topic: int) -> None:
+        """Hear what a turn is about: where it is held it goes next to others about the same, if the order groups them.
+
+        Nobody is let in by that.
+        """
+        turn = self._waiting.turns.get(ticket)
+        pool = self._pools.get(turn.facts.pool) if turn is not None else None
+        if turn is not None and pool is not None:
+            pool.line.regroup(turn, topic)
+
     def end_session(self, key: SessionKey, *, now: float) -> list[Decision]:
         """The session says goodbye: its places are free, or will be when its turns have ended."""
         decisions: list[Decision] = []

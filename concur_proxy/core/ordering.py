@@ -113,6 +113,19 @@ class Line:
             self._take_out(turn)
             self.push(turn)
 
+    def regroup(self, turn: Turn, topic: int) -> None:
+        """It has turned out what a turn is about: it stands with others of its kind, where the order knows kinds."""
+        if not self.order.has_lanes or turn.lane is None:
+            turn.topic = topic
+            return
+        self._take_out(turn)
+        self.order.left(turn)
+        turn.topic = topic
+        entry = self._new_entry(turn)
+        self.order.joined(turn)
+        turn.entry = entry
+        self.push(turn)
+
     def set_order(self, order: Order) -> None:
         """Let everybody line up anew, in another order; nobody is lost, and who is overdue stays so."""
         turns = [turn for lane in self._lanes.values() for turn in lane.turns()]

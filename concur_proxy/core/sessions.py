@@ -49,6 +49,8 @@ class Turn:
     """Relatives whose idle place it may take."""
     account: Account | None
     """Of its tenant, where that has limits."""
+    topic: int | None
+    """What it is about, where somebody has found out."""
 
     # while running
     lease: Lease | None
@@ -88,6 +90,7 @@ class Turn:
         self.prepaid = 0.0
         self.donors = ()
         self.account = None
+        self.topic = None
         self.lease = None
         self.backend = None
         self.is_branch = False

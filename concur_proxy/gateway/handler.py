@@ -21,6 +21,7 @@ from concur_proxy.errors import NotAuthenticatedError
 from concur_proxy.gateway.background import BackgroundLeases
 from concur_proxy.gateway.dispatch import Dispatcher, ignore
 from concur_proxy.gateway.exchange import Exchange
+from concur_proxy.gateway.grouping import Grouping
 from concur_proxy.gateway.observer import TurnObserver
 from concur_proxy.gateway.owners import Owners
 from concur_proxy.gateway.paths import Routes
@@ -104,6 +105,8 @@ class Handler:
         """Knows the callers; None: the engines check keys."""
         self.owners: Owners | None = None
         """Knows whose the sessions are, where several replicas share them."""
+        self.grouping: Grouping | None = None
+        """Finds out what batch turns that wait are about, where that is wanted."""
         self.heartbeats = Rounds(self.settings.heartbeat_s) if self.settings.heartbeat_s else None
         self.routes = Routes(self.settings.extra_paths)
         self.origins = ResponseOrigins()

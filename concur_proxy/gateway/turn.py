@@ -248,6 +248,8 @@ class Turn:
         self._ticket = self._handler.dispatcher.arrive(facts, self, avoid=self._elsewhere(facts.pool))
         if self._lease is None and self in self._handler.turns:
             self._on_held(self._arrived_at)
+            if self._handler.grouping is not None and facts.urgency < 0:
+                self._handler.grouping.held(self._ticket, self._exchange.body)
 
     def _on_held(self, at: float) -> None:
         if self._trace is not None:

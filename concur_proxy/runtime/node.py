@@ -34,6 +34,7 @@ from concur_proxy.observe.metrics import Metrics
 from concur_proxy.observe.turnlog import TurnLog
 from concur_proxy.runtime import policy
 from concur_proxy.runtime.doorkeeper import Doorkeeper
+from concur_proxy.runtime.grouping import grouper_of
 from concur_proxy.runtime.historian import Historian
 from concur_proxy.runtime.keeper import Keeper
 from concur_proxy.runtime.membership import Membership, warm_up
@@ -68,6 +69,8 @@ class Node:
         self.doorkeeper = Doorkeeper(settings.auth) if settings.auth.is_on else None
         self.handler.access = self.doorkeeper.access if self.doorkeeper is not None else None
         self.batches = BatchService(settings, self.handler) if settings.batch.store is not None else None
+        self.grouper = grouper_of(settings.batch, self.gate)
+        self.handler.grouping = self.grouper
         self.access_log = AccessLog(settings.log, enabled=settings.server.access_log, defer=_soon)
         self.tracing = tracing_of(settings.tracing)
         self.handler.observer = self.tracing
@@ -128,6 +131,8 @@ class Node:
     async def stop(self) -> None:
         if self.batches is not None:
             await self.batches.stop()
+        if self.grouper is not None:
+            await self.grouper.close()
         for watch in self.watches:
             await watch.stop()
         if self.doorkeeper is not None:

@@ -274,3 +274,53 @@ def test_cold_sessions_do_not_fill_the_cache_more_than_once_however_large_the_wi
     for number in range(20):
         stand.arrive(f"hot-{number}", tokens=100)
     assert len(stand.running) == 26
+
+
+def test_cold_turns_about_one_thing_go_together_once_it_is_known():
+    stand = Stand(1, order="lanes", hot_share=0.0)
+    stand.arrive("runs", final=True, **COLD)
+    names = [f"{'ab'[number % 2]}-{number}" for number in range(8)]
+    tickets = {}
+    for name in names:
+        stand.wait(0.01)
+        tickets[name] = stand.arrive(name, final=True, **COLD).ticket
+    for name in names:
+        stand.gate.group(tickets[name], ord(name[0]))
+    went, last = [], "runs"
+    while stand.held:
+        (last,) = stand.finish(last)
+        went.append(last)
+    assert went == sorted(names)
+    assert not stand.gate.is_held(tickets["a-0"])
+
+
+@pytest.mark.parametrize("order", ["fifo", "fair", "lanes"])
+def test_whatever_is_found_out_about_turns_nobody_is_lost(order):
+    """Also of those that run already, are gone, are found out about twice, or whose order changes."""
+    stand = Stand(1, order=order, hot_share=0.0)
+    stand.arrive("runs", final=True, **COLD)
+    tickets = [stand.arrive(f"cold-{number}", final=True, **COLD).ticket for number in range(40)]
+    for _ in range(2):
+        for ticket in [0, *tickets, 10_000]:
+            stand.gate.group(ticket, ticket % 3)
+    stand.abandon("cold-7")
+    stand.gate.set_policy(Stand(1, order="lanes").gate.policy, now=stand.now)
+    last, went = "runs", 0
+    while stand.held:
+        (last,) = stand.finish(last)
+        went += 1
+    assert went == 39
+
+
+def test_a_long_line_of_one_topic_keeps_nobody_waiting_for_ever():
+    stand = Stand(1, order="lanes", hot_share=0.0)
+    stand.arrive("runs", final=True, **COLD)
+    for number in range(2 * GROUP):
+        stand.wait(0.01)
+        stand.gate.group(stand.arrive(f"many-{number}", final=True, **COLD).ticket, 1)
+    stand.gate.group(stand.arrive("one", final=True, **COLD).ticket, 2)
+    went, last = [], "runs"
+    while stand.held:
+        (last,) = stand.finish(last)
+        went.append(last)
+    assert went.index("one") <= 2 * GROUP

@@ -18,7 +18,7 @@ HOT, COLD = 1, 2
 GROUP = 32
 """Cold turns of one source that go together; those after them form another group, so that no source waits for long."""
 
-Source = int | str
+Source = int | str | tuple[int | None, int]
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Lanes(Order):
     """First come, first served in each lane; cold turns of one source next to each other.
 
     What they share at the start of their prompts, or else whose they are, is their source: the engine computes the
-    common part once, and finds it in its cache for the rest.
+    common part once, and finds it in its cache for the rest. Where it is known what they are about, that counts, too.
     """
 
     has_lanes = True
@@ -77,4 +77,6 @@ class Lanes(Order):
 
 def _source(turn: Turn) -> Source:
     key = turn.session.prefix_key
+    if turn.topic is not None:
+        return key, turn.topic
     return turn.facts.tenant if key is None else key

@@ -54,6 +54,15 @@ def test_a_key_comes_as_bearer_or_as_x_api_key_and_authorization_counts_first():
     assert access.caller({}) is None
 
 
+def test_ways_to_write_one_key_fill_no_memory():
+    access = Access(RINGS)
+    for spaces in range(1, 200):
+        assert name(access.caller({"authorization": f"Bearer{' ' * spaces}{KEY}{' ' * spaces}"})) == "a"
+    assert not access._known
+    access.caller({"authorization": f"Bearer {KEY}"})
+    assert len(access._known) == 1
+
+
 def test_a_key_that_has_expired_is_not_taken_though_it_was_known():
     now = [END - 1]
     access = Access(RINGS, clock=lambda: now[0])

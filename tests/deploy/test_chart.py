@@ -319,6 +319,7 @@ REFUSED = [
         merged(ENGINE, SWITCHES["tls"], SWITCHES["route"], {"httpRoute": {"backendTLS": {"hostname": ""}}}),
         "httpRoute.backend",
     ),
+    (merged(EXAMPLES["discovery"], {"serviceAccount": {"create": False}}), "discovery needs an account of its own"),
     (
         merged(ENGINE, SWITCHES["mtls"], {"metrics": {"podMonitor": {"enabled": True}}}),
         "metrics.podMonitor.tlsConfig must name a certificate",

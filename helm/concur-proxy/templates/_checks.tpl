@@ -40,6 +40,9 @@
 {{- if or (dig "server" "tls_cert_file" "" $config) (dig "server" "tls_client_ca_file" "" $config) -}}
 {{- fail "config.server.tls_cert_file: use tls.existingSecret, by which probes, routes and monitors know, too" -}}
 {{- end -}}
+{{- if and (include "concur-proxy.discovers" .) .Values.rbac.create (eq (include "concur-proxy.account" .) "default") -}}
+{{- fail "discovery needs an account of its own, or every pod of the namespace gets its rights: leave serviceAccount.create, or set serviceAccount.name" -}}
+{{- end -}}
 {{- include "concur-proxy.checkEnvironment" . -}}
 {{- include "concur-proxy.checkLabels" . -}}
 {{- include "concur-proxy.checkBudget" . -}}

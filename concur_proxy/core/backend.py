@@ -24,7 +24,7 @@ ROUNDING: Final = 1e-6
 HOT_HORIZON_S: Final = 300.0
 """Time over which the need of hot sessions is learned."""
 
-HOT_DEVIATIONS: Final = 1.75
+HOT_DEVIATIONS: Final = 1.25
 """What is kept for them beyond their mean, in mean deviations: they seldom need more."""
 
 MOST_KEPT: Final = 0.75
@@ -253,6 +253,17 @@ class Backend:
         """Return the smallest of the cold sessions that are idle, if it is smaller than ``session``."""
         smallest = min(self.idle_cold, key=_charged, default=None)
         return smallest if smallest is not None and smallest.charged < session.charged else None
+
+    def cheapest_cold(self, charge: int) -> Session:
+        """Return the idle cold session whose context is the least to compute again, of those that make room enough.
+
+        Where none does, the largest one: fewer are needed then.
+        """
+        if self.unit is Unit.SESSIONS:
+            return min(self.idle_cold, key=_charged)
+        missing = self.load + charge - self.window
+        enough = [session for session in self.idle_cold if session.charged >= missing]
+        return min(enough, key=_charged) if enough else max(self.idle_cold, key=_charged)
 
     def see_hot(self, now: float) -> None:
         """Learn how much hot sessions need."""

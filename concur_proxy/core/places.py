@@ -156,7 +156,7 @@ class Places:
             self._timers.set(idle, at)
 
     def step_aside(self, backend: Backend, charge: int, *, now: float) -> bool:
-        """Free the places of cold sessions that are between two turns, the longest idle first, until ``charge`` fits.
+        """Free the places of cold sessions that are between two turns until ``charge`` fits: as little as will do.
 
         Where it does not fit yet they are free all the same: else they would be taken again by their next turns, and a
         hot turn would wait for the end of a whole cold session.
@@ -164,7 +164,7 @@ class Places:
         if backend.idle_cold:
             self._timers.wake(now)  # somebody smaller may fit beside
         while backend.idle_cold and not backend.fits(charge):
-            self.pause(next(iter(backend.idle_cold)))
+            self.pause(backend.cheapest_cold(charge))
         return backend.fits(charge)
 
     def give_back(self, backend: Backend, *, now: float) -> None:

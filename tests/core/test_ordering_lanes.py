@@ -324,3 +324,17 @@ def test_a_long_line_of_one_topic_keeps_nobody_waiting_for_ever():
         (last,) = stand.finish(last)
         went.append(last)
     assert went.index("one") <= 2 * GROUP
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stays"), [(250, {"cold-200", "cold-400"}), (150, {"cold-300", "cold-400"}), (600, {"cold-300"})]
+)
+def test_the_batch_session_that_steps_aside_is_the_smallest_that_makes_room(wanted, stays):
+    """Its context is the least to compute again; where none makes room alone, the largest goes first."""
+    stand = Stand(1000, order="lanes", hot_share=0.0, unit=TOKENS)
+    for size in (200, 300, 400):
+        stand.run(f"cold-{size}", prompt=size, tokens=size, **COLD)
+    stand.arrive("fills", tokens=100)
+    stand.arrive("hot", tokens=wanted)
+    assert "hot" in stand.running
+    assert {name for name in ("cold-200", "cold-300", "cold-400") if stand.state(name) == "idle"} == stays

@@ -159,17 +159,25 @@ class Case:
     """The client goes once it has sent what it has."""
     is_held: bool = False
     """Another turn has the only place for a while."""
+    before: bytes = b""
+    """What the client sends first, where that is a good request, until its head is known."""
 
     def to_json(self) -> dict[str, object]:
         answer = None if self.answer is None else [piece.hex() for piece in self.answer]
         told = {"end": self.end, "leaves": self.leaves, "is_held": self.is_held}
-        return {"request": [piece.hex() for piece in self.request], "answer": answer, **told}
+        return {
+            "request": [piece.hex() for piece in self.request],
+            "answer": answer,
+            "before": self.before.hex(),
+            **told,
+        }
 
     @classmethod
     def from_json(cls, told: dict[str, list[str]]) -> Case:
         answer = None if told["answer"] is None else tuple(map(bytes.fromhex, told["answer"]))
         request = tuple(map(bytes.fromhex, told["request"]))
-        return cls(request, answer, str(told["end"]), bool(told["leaves"]), bool(told.get("is_held")))
+        before = bytes.fromhex(str(told.get("before", "")))
+        return cls(request, answer, str(told["end"]), bool(told["leaves"]), bool(told.get("is_held")), before)
 
 
 def draw_case(rng: random.Random) -> Case:
@@ -190,6 +198,7 @@ def draw_case(rng: random.Random) -> Case:
         rng.choice(("keep", "close", "close", "reset")),
         rng.random() < 0.05,
         rng.random() < 0.15,
+        b"".join(requests[0]) if rng.random() < 0.5 else b"",
     )
 
 
@@ -230,6 +239,9 @@ def _answer(rng: random.Random) -> Tokens:
     status = rng.choice(STATUSES)
     stream = rng.random() < 0.4
     body = b"".join(rng.choices(EVENTS, k=rng.randint(0, 5))) if stream else rng.choice(BODIES)
+    if rng.random() < 0.3:  # almost what all good requests are answered with
+        first = [b"HTTP/1.1", b" ", b"200 OK", CRLF, b"content-type", b": ", b"text/plain", CRLF]
+        return [*first, b"content-length", b": ", b"%d" % len(body), CRLF, CRLF, body]
     tokens = [rng.choice(INTERIM)] if rng.random() < 0.15 else []
     tokens += [
         b"HTTP/1.1",

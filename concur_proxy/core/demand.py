@@ -10,6 +10,7 @@ from typing import Final
 from concur_proxy.core import placement
 from concur_proxy.core.backend import Backend
 from concur_proxy.core.ledger import Ledger
+from concur_proxy.core.order.base import HEAD_START, fifo_key
 from concur_proxy.core.sessions import Turn
 
 SAMPLE: Final = 64
@@ -26,7 +27,7 @@ class Asked:
         self.wanted = 0.0
         self.first = 0.0
         self.waited_s = -1.0
-        """-1 where nothing waits for this backend."""
+        """With the head start of paused sessions; -1 where nothing waits for this backend."""
 
 
 def of(backend: Backend, turns: Iterable[Turn], held: int, ledger: Ledger, *, now: float) -> Asked:
@@ -49,6 +50,7 @@ def of(backend: Backend, turns: Iterable[Turn], held: int, ledger: Ledger, *, no
 
 def _add(asked: Asked, turn: Turn, charge: float, now: float) -> None:
     asked.wanted += charge
-    waited_s = now - turn.first_arrived_at
+    head_start_s = HEAD_START * (turn.deadline - turn.arrived_at)
+    waited_s = now - fifo_key(turn, head_start_s)
     if waited_s > asked.waited_s:
         asked.waited_s, asked.first = max(0.0, waited_s), charge

@@ -9,6 +9,7 @@ starved for as long as that: then no more than twice the time is lost that one w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Final
@@ -60,10 +61,12 @@ def _returns_per_s(backend: Backend, now: float) -> float:
     """Return how many idle sessions come back in a second.
 
     Each is expected in its mean think time, and who has been away for longer in as long as that again: tool calls have
-    heavy tails, and some agents are gone for good.
+    heavy tails, and some agents are gone for good. Where this replica has a share of the engine, others have as many.
     """
     newest: Collection[Session] = list(islice(reversed(backend.idle), LOOKED_AT))
-    return sum(1.0 / _away_s(session, backend, now) for session in newest if comes_back(session))
+    here = sum(1.0 / _away_s(session, backend, now) for session in newest if comes_back(session))
+    shared = 0.0 < backend.window < backend.whole < math.inf
+    return here * backend.whole / backend.window if shared else here
 
 
 def _away_s(session: Session, backend: Backend, now: float) -> float:

@@ -168,9 +168,15 @@ class Places:
         return backend.fits(charge)
 
     def give_back(self, backend: Backend, *, now: float) -> None:
-        """Pause idle sessions over a share that has fallen, where the engine is starved: others wait for the places."""
+        """Pause idle sessions over a share that has fallen, where the engine is starved: others wait for the places.
+
+        Whoever comes elsewhere in their stead is as large as they are, as far as is known.
+        """
         while backend.idle and backend.is_over and backend.is_starved(now):
-            self.pause(next(iter(backend.idle)))
+            loser = next(iter(backend.idle))
+            if patience.due_at(backend, [loser], loser.footprint, now) > now:
+                return  # whoever is over a share looks again with the next sync
+            self.pause(loser)
             self._counts.reclaimed += 1
 
     def inherit(self, donor: Session, heir: Session, backend: Backend, charge: int) -> bool:

@@ -1,9 +1,10 @@
 """How a window is divided among replicas, by what each has active and held. Pure.
 
 The sum of all shares never exceeds the window. Where the window has room for everybody, each gets what it asks for and
-an equal part of the rest, so that whoever comes next finds room without asking. Where it has not, shares are max-min
-fair (water-filling: nobody gets more than a smaller claim leaves), but the turn that has waited longest anywhere is
-provided for first, so that no session is too large to get its turn.
+an equal part of the rest, so that whoever comes next finds room without asking. Where it has not, everybody keeps what
+is active there, since a place that is taken from one for another costs a context; but the turn that has waited longest
+anywhere is provided for first, so that no session is too large to get its turn. What is left then is divided max-min
+fairly (water-filling: nobody gets more than a smaller claim leaves).
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+HALVINGS = 64
+"""Of an interval, until it is as small as numbers can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class Demand:
     first: float = 0.0
     """What the turn that has waited longest would add; part of ``wanted``."""
     waited_s: float | None = None
-    """For how long that one has waited; None where none is held."""
+    """For how long that one has waited, with the head start of paused sessions; None where none is held."""
 
     @property
     def whole(self) -> float:
@@ -38,13 +42,11 @@ def divide(window: float, demands: Mapping[str, Demand], *, indivisible: bool) -
     if math.isinf(window):
         return dict.fromkeys(demands, math.inf)
     claims = {name: demand.whole for name, demand in demands.items()}
-    reserved = _reserved(window, demands)
-    rest = window - sum(reserved.values())
-    filled = water_fill(rest, {name: max(0.0, claim - reserved.get(name, 0.0)) for name, claim in claims.items()})
-    shares = {name: filled[name] + reserved.get(name, 0.0) for name in demands}
+    first = _first(window, demands)
+    shares = _raise_level(window, _floors(window, demands, first), claims)
     spare = max(0.0, window - sum(shares.values()))
     shares = {name: share + spare / len(shares) for name, share in shares.items()}
-    return _rounded(window, shares, first=next(iter(reserved), None)) if indivisible else _within(window, shares)
+    return _rounded(window, shares, first=first) if indivisible else _within(window, shares)
 
 
 def water_fill(amount: float, claims: Mapping[str, float]) -> dict[str, float]:
@@ -57,15 +59,39 @@ def water_fill(amount: float, claims: Mapping[str, float]) -> dict[str, float]:
     return granted
 
 
-def _reserved(window: float, demands: Mapping[str, Demand]) -> dict[str, float]:
-    """Provide for the turn that has waited longest, where not everybody fits: its replica's load, and its own need."""
+def _raise_level(amount: float, floors: Mapping[str, float], claims: Mapping[str, float]) -> dict[str, float]:
+    """Give everybody the claim or one level, whichever is less, but never less than the floor; at most ``amount``."""
+
+    def at(level: float) -> dict[str, float]:
+        return {name: max(floors[name], min(claim, level)) for name, claim in claims.items()}
+
+    low, high = 0.0, max(claims.values())
+    if sum(at(high).values()) <= amount:
+        return at(high)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if sum(at(middle).values()) <= amount else (low, middle)
+    return at(low)
+
+
+def _first(window: float, demands: Mapping[str, Demand]) -> str | None:
+    """Return where the turn is that has waited longest, if not everybody fits."""
     if sum(demand.whole for demand in demands.values()) <= window:
-        return {}
+        return None
     waiting = [(demand.waited_s, name) for name, demand in demands.items() if demand.waited_s is not None]
-    if not waiting:
-        return {}
-    _, name = max(waiting)
-    return {name: min(window, demands[name].load + demands[name].first)}
+    return max(waiting)[1] if waiting else None
+
+
+def _floors(window: float, demands: Mapping[str, Demand], first: str | None) -> dict[str, float]:
+    """Return what everybody keeps: what is active there; the turn that has waited longest needs its room, too."""
+    floors = {name: demand.load for name, demand in demands.items()}
+    reserved = 0.0
+    if first is not None:
+        reserved = min(window, demands[first].load + demands[first].first)
+        del floors[first]
+    if sum(floors.values()) > window - reserved:
+        floors = water_fill(window - reserved, floors)
+    return floors if first is None else {**floors, first: reserved}
 
 
 def _within(window: float, shares: dict[str, float]) -> dict[str, float]:

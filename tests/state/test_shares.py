@@ -56,6 +56,26 @@ def test_the_turn_that_has_waited_longest_is_provided_for(window, asked):
     assert divide(window, asked, indivisible=False)[name] >= need * (1 - 1e-9)
 
 
+@given(counts, demands(counts))
+def test_everybody_keeps_what_is_active_there_but_for_the_turn_that_has_waited_longest(window, asked):
+    shares = divide(float(window), asked, indivisible=True)
+    if sum(demand.load for demand in asked.values()) > window:
+        return
+    lost = sum(max(0.0, demand.load - shares[name]) for name, demand in asked.items())
+    needed = [(demand.waited_s, name) for name, demand in asked.items() if demand.waited_s is not None]
+    assert lost <= (math.ceil(asked[max(needed)[1]].first) if needed else 0)
+
+
+@given(amounts, demands())
+def test_what_is_left_is_divided_evenly(window, asked):
+    """Nobody gets more than another who asks for more, but for what is active and the turn that has waited longest."""
+    shares = divide(window, asked, indivisible=False)
+    for name, demand in asked.items():
+        for other, theirs in asked.items():
+            if shares[name] > shares[other] * (1 + 1e-6) + 1e-6 and shares[other] < theirs.whole * (1 - 1e-6) - 1e-6:
+                assert shares[name] <= (demand.load + demand.first) * (1 + 1e-6) + 1e-6
+
+
 @given(amounts, st.dictionaries(st.sampled_from("abcdefgh"), amounts, min_size=1))
 def test_nobody_gets_more_than_a_smaller_claim_leaves(amount, claims):
     granted = water_fill(amount, claims)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import logging
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from concur_proxy import build
 from tests.secrets import PLANTED
+
+# How fast an example is made or played says something about the machine, and nothing about what is tested.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items):

@@ -3,8 +3,8 @@
 
 python bench/replicas.py --pairs 3 -- --window 24
 
-An embedded engine, nginx that sends each request to the next replica, a real Redis. Each run has an engine and proxies of
-its own.
+An embedded engine, nginx that sends each request to the next replica, a real Redis. Each run has an engine and proxies
+of its own.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ def main() -> None:
             report = done.report
             print(
                 f"{replicas} replicas: {report.useful_tokens_per_s:.0f} useful tokens/s, "
-                f"hit rate {report.hit_rate:.3f}, {report.wall_s:.0f} s, p95 {report.turn_p95_s:.1f} s, {report.errors} errors",
+                f"hit rate {report.hit_rate:.3f}, "
+                f"{report.wall_s:.0f} s, p95 {report.turn_p95_s:.1f} s, {report.errors} errors",
                 flush=True,
             )
             if options.verbose:

@@ -373,7 +373,10 @@ class Turn:
         parts: list[bytes] = []
         for name, value in self._own_headers():
             if name is not REQUEST_ID or REQUEST_ID not in head.values:
-                parts += (name, b": ", value, b"\r\n")
+                parts.append(name)
+                parts.append(b": ")
+                parts.append(value)
+                parts.append(b"\r\n")
         return parts
 
     def reader_for(self, head: ResponseHead) -> UsageReader | None:
@@ -635,5 +638,5 @@ class Turn:
             headers.append((b"x-concur-session", header_value(session.id)))
         if self._backend is not None:
             headers.append((b"x-concur-backend", header_value(self._backend)))
-        headers.append((b"x-concur-queued-ms", b"%d" % ((self._queued_s() or 0.0) * 1000)))
+        headers.append((b"x-concur-queued-ms", str(int((self._queued_s() or 0.0) * 1000)).encode()))
         return headers

@@ -89,7 +89,6 @@ HOMES = {
     "sqlalchemy": ("batch/server_database.py",),
     "fastapi": ("admin/", "batch/", "gateway/app.py", "runtime/serving.py", "sim/server/"),
     "redis": ("state/",),
-    "numpy": ("gateway/meaning.py",),
     "sentence_transformers": ("gateway/meaning.py",),
     "zmq": ("control/kv_events.py",),
     "msgspec": ("control/kv_events.py",),

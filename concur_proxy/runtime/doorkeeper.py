@@ -34,6 +34,7 @@ class Doorkeeper:
     def __init__(self, settings: AuthSettings) -> None:
         self._settings = settings
         self._unknown_key = asyncio.Event()
+        self._has_heard = self._has_asked = False
         self._tokens = _verifier(settings.jwt, self._unknown_key.set)
         self.access = Access(read_keys(settings), self._tokens)
         self._watches = list(self._watched())
@@ -49,6 +50,15 @@ class Doorkeeper:
         for watch in self._watches:
             await watch.stop()
         await end(self._task)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether callers can be known: before the identity provider is heard, good tokens would be refused for good.
+
+        Where there are keys as well, those who have them do not wait for a provider that does not answer.
+        """
+        has_keys = self._settings.keys_file is not None or self._settings.keys is not None
+        return self._tokens is None or self._has_heard or (has_keys and self._has_asked)
 
     def _watched(self) -> list[FileWatch]:
         watches = []
@@ -75,12 +85,14 @@ class Doorkeeper:
     def _take(self, jwks: dict[str, object]) -> int:
         assert self._tokens is not None
         found = self._tokens.replace_keys(jwks)
+        self._has_heard = self._has_heard or found > 0
         self.access.forget()
         return found
 
     async def _fetch_again_and_again(self) -> None:
         while True:
             pause_s = FETCH_EVERY_S if await self._fetch() else RETRY_S
+            self._has_asked = True
             self._unknown_key.clear()
             await asyncio.sleep(RETRY_S)
             try:

@@ -195,7 +195,7 @@ async def _models(node: Node, headers: HeaderList) -> ModelList:
 
 
 def _readiness(node: Node) -> Readiness:
-    """Ready: some backend is up, the other replicas know of this one, and the proxy does not end."""
+    """Ready: some backend is up, callers can be known, the other replicas know of this one, the proxy does not end."""
     reports = {str(backend): node.health.report(backend) for backend in node.targets}
     up = any(node.dispatcher.is_up(backend) for backend in node.targets)
     detail: dict[str, object] = {
@@ -203,7 +203,9 @@ def _readiness(node: Node) -> Readiness:
     }
     if not (joined := node.replicas is None or node.replicas.has_joined):
         detail["replicas"] = "waits for the others to say what they use"
-    return Readiness(up and joined and not node.handler.shutting_down, detail)
+    if not (knows_callers := node.doorkeeper is None or node.doorkeeper.is_ready):
+        detail["identity provider"] = "its keys are not known yet"
+    return Readiness(up and joined and knows_callers and not node.handler.shutting_down, detail)
 
 
 def listen(settings: ServerSettings) -> socket.socket:

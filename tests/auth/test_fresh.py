@@ -15,6 +15,8 @@ from concur_proxy.config import AuthSettings, Settings
 from concur_proxy.errors import ConfigError
 from concur_proxy.runtime import doorkeeper as module
 from concur_proxy.runtime.doorkeeper import Doorkeeper
+from concur_proxy.runtime.node import Node
+from concur_proxy.runtime.serving import _readiness
 from concur_proxy.runtime.watch import FileWatch
 from tests.auth.test_tokens import AUDIENCE, EC, GOOD, JWKS, jwk, token
 
@@ -168,7 +170,7 @@ class Provider:
 
 
 async def until(condition):
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -224,6 +226,46 @@ def test_a_provider_that_fails_is_asked_again_and_what_is_known_stays(monkeypatc
     with Provider() as provider:
         asyncio.run(main(provider))
     assert "identity provider" in caplog.text
+
+
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_nobody_is_sent_to_a_proxy_that_would_refuse_good_tokens(monkeypatch, tmp_path, has_keys):
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+    if has_keys:
+        add_key(tmp_path / "keys.yaml", "a")
+    files = {"keys_file": str(tmp_path / "keys.yaml")} if has_keys else {}
+
+    async def main(provider):
+        rules = {"jwt": {"issuer": provider.url, "audience": AUDIENCE}, **files}
+        node = Node(Settings.model_validate({"backends": ["http://127.0.0.1:9"], "auth": rules}))
+        node.dispatcher.is_up = lambda _: True
+        node.targets["b"] = None
+        keeper, told = node.doorkeeper, "identity provider"
+        provider.answers["/jwks"] = (500, {})
+        assert (_readiness(node).ready, told in _readiness(node).detail) == (False, True)
+        keeper.start()
+        await until(lambda: provider.asked.count("/jwks") > 1)
+        assert _readiness(node).ready == has_keys
+        provider.answers["/jwks"] = (200, JWKS)
+        await until(lambda: named(keeper.access, token(iss=provider.url)) == "team-a")
+        provider.answers["/jwks"] = (200, {"keys": []})
+        asked = provider.asked.count("/jwks")
+        assert (_readiness(node).ready, told in _readiness(node).detail) == (True, False)
+        await until(lambda: provider.asked.count("/jwks") > asked or keeper._unknown_key.set())
+        assert _readiness(node).ready, "a provider that fails later takes nobody's place away"
+        await keeper.stop()
+
+    with Provider() as provider:
+        asyncio.run(main(provider))
+
+
+def test_without_a_provider_nobody_waits_for_one(tmp_path):
+    add_key(tmp_path / "keys.yaml", "a")
+    assert Doorkeeper(AuthSettings(keys_file=str(tmp_path / "keys.yaml"))).is_ready
+    file = tmp_path / "jwks.json"
+    file.write_text(json.dumps(JWKS))
+    rules = {"issuer": "https://login.example.test", "audience": AUDIENCE, "jwks_file": str(file)}
+    assert Doorkeeper(AuthSettings(jwt=rules)).is_ready
 
 
 class Dripping(http.server.BaseHTTPRequestHandler):

@@ -4,7 +4,7 @@
     python bench/guard.py            # measured against recorded; status 1 where a ratio has left its band
     python bench/guard.py --record   # after a change that is meant to be: what is measured now is what counts
 
-Half a minute on two cores where the simulator is compiled, three minutes where it is not. Everything is virtual time: a
+Half a minute on one core where the simulator is compiled, a minute where it is not. Everything is virtual time: a
 slow machine measures the same. A change of the laws that is of no consequence moves these ratios by a percent or two,
 because whole runs come to differ; the bands allow for that.
 """
@@ -28,7 +28,7 @@ from concur_proxy.simulate.api import run_scenario
 
 FOLDER = Path(__file__).parent / "guard"
 RECORD = FOLDER / "recorded.json"
-SEEDS = range(201, 205)
+SEEDS = range(201, 209)
 
 Played = Mapping[tuple[str, str, int], Mapping[str, float]]
 """Figures by scenario, arm and seed; of all of them, less is better."""

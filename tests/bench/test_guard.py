@@ -50,7 +50,7 @@ def test_the_best_of_the_others_counts_in_each_seed():
     scores = {"mine": 6.0, "a": 12.0, "b": 9.0}
     played = {("agents", name, seed): {"score": score} for name, score in scores.items() for seed in SEEDS}
     played["agents", "b", SEEDS[0]] = {"score": 24.0}
-    assert check.ratio(played) == pytest.approx((6 / 12) ** 0.25 * (6 / 9) ** 0.75)
+    assert check.ratio(played) == pytest.approx((6 / 12) ** (1 / 8) * (6 / 9) ** (7 / 8))
 
 
 def test_a_law_that_holds_nobody_is_found_out(monkeypatch):

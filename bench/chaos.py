@@ -18,6 +18,11 @@ SCENES: dict[str, Callable[[], scenes.Seen]] = {
     "`kill -9` of one of 3 engines under 200 streams, resumed": lambda: scenes.kill_a_backend(resume=True),
     "`kill -9` of one of 3 engines under 200 streams, not resumed": lambda: scenes.kill_a_backend(resume=False),
     "one of 2 engines falls silent (`SIGSTOP`), then 40 turns": scenes.freeze_a_backend,
+    "network to one of 2 engines cut under 200 streams, back when that is noticed": lambda: scenes.cut_a_backend_off(
+        comes_back=True
+    ),
+    "the same for good (`idle_timeout_s: 5`)": lambda: scenes.cut_a_backend_off(comes_back=False),
+    "network to an engine's metrics cut for a minute, 8 agents": scenes.cut_metrics_off,
     "the only engine is killed under 100 streams and started again": scenes.restart_a_backend,
 }
 

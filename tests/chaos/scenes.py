@@ -8,22 +8,28 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx
 
 from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.chaos.crowd import Crowd, Stream
+from tests.chaos.wire import Wire
 from tests.clients.stack import ProxyProcess
 from tests.rig.engine import free_port
 
 OPTIONS = EngineOptions(port=0, model="alpha", speed=2.0, kv_tokens=400_000, max_num_seqs=256)
 WINDOW = 256
 PATIENCE_S = 60.0
+RESUMED = {"CONCUR_UPSTREAM__RESUME_STREAMS": "true", "CONCUR_UPSTREAM__RETRY_BUDGET": "1"}
 
 
 @dataclass
@@ -132,8 +138,7 @@ def under_streams(
 
 def kill_a_backend(*, resume: bool, streams: int = 200, tokens: int = 120) -> Seen:
     """Kill one of three engines with a third of the streams on it."""
-    env = {"CONCUR_UPSTREAM__RESUME_STREAMS": str(resume).lower(), "CONCUR_UPSTREAM__RETRY_BUDGET": "1"}
-    with fleet(3, env=env) as (engines, proxy):
+    with fleet(3, env=RESUMED if resume else {}) as (engines, proxy):
         victim = engines[0]
         seen = under_streams(
             proxy,
@@ -164,6 +169,70 @@ def freeze_a_backend(*, streams: int = 40) -> Seen:
             os.kill(victim.pid, signal.SIGCONT)
         until(lambda: states(proxy.url)[name_of(victim)] == "up")
         until(lambda: _books(proxy.url)["left"] == 0)
+        seen.books = _books(proxy.url)
+        return seen
+
+
+def cut_a_backend_off(*, comes_back: bool, streams: int = 200, tokens: int = 120) -> Seen:
+    """Cut the network to one of two engines with half of the streams on it: until that is noticed, or for good.
+
+    For good: its streams end when nothing has been heard of them for five.
+    """
+    env = {} if comes_back else {"CONCUR_UPSTREAM__IDLE_TIMEOUT_S": "5"}
+    with ExitStack() as stack:
+        engine, other = (stack.enter_context(EngineServer(OPTIONS)) for _ in range(2))
+        wire = stack.enter_context(Wire(engine.port))
+        flags = ["--window", str(WINDOW)]
+        proxy = stack.enter_context(ProxyProcess([wire.url, other.url], flags=flags, env=env))
+        victim = wire.url.removeprefix("http://")
+        until(lambda: set(states(proxy.url).values()) == {"up"})
+
+        def over() -> bool:
+            lost = states(proxy.url)[victim] == "lost"
+            if lost and comes_back:
+                wire.heal()
+            return lost
+
+        seen = under_streams(proxy, streams=streams, tokens=tokens, fault=wire.cut, over=over)
+        seen.resumed = sum(stream.done for stream in seen.streams if stream.backend == victim)
+        wire.heal()
+        until(lambda: states(proxy.url)[victim] == "up")
+        return seen
+
+
+def cut_metrics_off(cut_s: float = 60.0, *, agents: int = 8) -> Seen:
+    """Cut the network to an engine's metrics, but not to the engine, while agents are at work."""
+    seen, over = Seen(clients=agents), threading.Event()
+    with ExitStack() as stack:
+        engine = stack.enter_context(EngineServer(OPTIONS))
+        wire = stack.enter_context(Wire(engine.port))
+        config = Path(stack.enter_context(tempfile.TemporaryDirectory()), "config.yaml")
+        config.write_text(f"backends: [{{url: '{engine.url}', metrics_url: '{wire.url}/metrics'}}]\n")
+        proxy = stack.enter_context(ProxyProcess([], flags=["--config", str(config)]))
+
+        def agent(number: int) -> Counter[int]:
+            codes: Counter[int] = Counter()
+            while not over.is_set():
+                codes[ask(proxy.url, f"agent-{number}").status_code] += 1
+            return codes
+
+        def is_stale() -> bool:
+            return bool(status(proxy.url)["backends"][0]["signals"]["stale"])
+
+        until(lambda: not is_stale())
+        clients = stack.enter_context(ThreadPoolExecutor(agents))
+        answers = [clients.submit(agent, number) for number in range(agents)]
+        try:
+            wire.cut()
+            until(is_stale)
+            time.sleep(cut_s)
+            wire.heal()
+            seen.recovery_s = until(lambda: not is_stale())
+        finally:
+            over.set()
+        codes = sum((each.result() for each in answers), Counter[int]())
+        seen.clients, seen.completed = codes.total(), codes[200]
+        seen.errors = Counter({str(code): count for code, count in codes.items() if code != 200})
         seen.books = _books(proxy.url)
         return seen
 

@@ -51,6 +51,30 @@ def test_an_engine_that_falls_silent_gets_no_turns_within_ten_seconds():
 
 
 @pytest.mark.slow
+def test_streams_wait_for_a_network_that_comes_back():
+    seen = scenes.cut_a_backend_off(comes_back=True, tokens=TOKENS)
+    check(seen)
+    assert (seen.completed, seen.errors) == (200, {})
+    assert seen.resumed > 0, "nothing ran where the network was cut"
+
+
+@pytest.mark.slow
+def test_streams_are_told_why_not_where_the_network_does_not_come_back():
+    seen = scenes.cut_a_backend_off(comes_back=False, tokens=TOKENS)
+    check(seen)
+    assert all(stream.clean for stream in seen.streams)
+    assert seen.errors["backend_timeout"] > 0
+    assert seen.completed + seen.errors.total() == 200
+
+
+@pytest.mark.slow
+def test_turns_go_on_while_the_network_to_the_metrics_is_cut():
+    seen = scenes.cut_metrics_off(cut_s=1.0)
+    assert seen.completed == seen.clients > 0
+    assert seen.balanced
+
+
+@pytest.mark.slow
 def test_the_only_engine_may_be_restarted():
     seen = scenes.restart_a_backend()
     assert seen.hung == 0

@@ -32,11 +32,20 @@ _log = logging.getLogger(__name__)
 class Owners:
     """``on_place(backend, charge)``: a session has brought its place, and that much of the window."""
 
-    def __init__(self, link: Link, door: Door, *, limit: int, on_place: Callable[[BackendId, float], None]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        door: Door,
+        *,
+        limit: int,
+        on_place: Callable[[BackendId, float], None],
+        newest_sync: Callable[[], int],
+    ) -> None:
         self._link = link
         self._door = door
         self._limit = limit
         self._on_place = on_place
+        self._newest_sync = newest_sync
         self._ours: OrderedDict[Name, None] = OrderedDict()
         self._unsaid: set[Name] = set()
         self._saying = False
@@ -66,7 +75,9 @@ class Owners:
         """Make a turn's session ours; ``then`` gets the turn as it goes on, soon and once."""
         assert turn.session is not None
         self.claims += 1
-        _Claim(self, turn.pool, turn.session, turn, then).start()
+        claim = _Claim(self, turn.pool, turn.session, turn, then)
+        claim.start()
+        self._link.send(["claim", name_of(turn.pool, turn.session), KEEP_MS, self._newest_sync()], claim.answered)
 
     # what the proxy tells
 
@@ -171,13 +182,12 @@ class _Claim:
 
     def start(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._too_late)
-        self._owners._link.send(["claim", name_of(self._pool, self._key), KEEP_MS], self._answered)  # noqa: SLF001
 
     def _too_late(self) -> None:
         self._owners.late += 1
         self._go_on(guest=False)
 
-    def _answered(self, answer: Answer | None) -> None:
+    def answered(self, answer: Answer | None) -> None:
         guest = answer is not None and answer["got"] == "busy"
         if answer is not None and not guest:
             self._owners.taken((self._pool, self._key), answer)

@@ -56,7 +56,9 @@ class Replica:
         self.link = link
         self.door = door
         self.name = name
-        self.owners = Owners(link, door, limit=2 * max_sessions, on_place=self._place_came)
+        self.owners = Owners(
+            link, door, limit=2 * max_sessions, on_place=self._place_came, newest_sync=lambda: self._number
+        )
         self.leader = Leader(link, name, door.clock, self._led)
         self.peers = 0
         self.settled = False
@@ -68,6 +70,8 @@ class Replica:
         self._records: list[TurnRecord] = []
         self._refused: Counter[BackendId] = Counter()
         self._number = 0
+        self.born = 0
+        """The sync since which Redis knows us."""
         self.moves_seen = 0
         """How many of the sessions that others have taken from us we have heard of."""
         self._due = True
@@ -210,7 +214,8 @@ class Replica:
         ]
         turns = self._turns(now)
         wants = self._wants(reports)
-        operation = ["sync", self._number, MEMBER_MS, self.moves_seen, dump_reports(reports), windows, turns, GRACE_MS]
+        heard_of = [self.born, self.moves_seen]
+        operation = ["sync", self._number, MEMBER_MS, heard_of, dump_reports(reports), windows, turns, GRACE_MS]
         return [*operation, wants], lambda answer: self._synced(answer, using)
 
     def _report(self, backend: BackendId, holding: Holding) -> Report:
@@ -250,8 +255,8 @@ class Replica:
         if answer is None or answer.get("late"):
             return
         self.peers, self.settled = answer["peers"], not answer["settling"]
-        if answer["fresh"]:
-            self.moves_seen = 0
+        if answer["born"] != self.born:
+            self.born, self.moves_seen = answer["born"], 0
             self.owners.say_all()
         for count, name in answer["moves"] or ():
             self.moves_seen = max(self.moves_seen, count)

@@ -6,7 +6,7 @@
 --   replicas       set of the replicas that have been heard of
 --   r:ID           hash of one replica, gone when it is not heard of for its time to live; of each window B it has
 --                  h:B what it may have in use, l:B what is active, n:B turns that run, w:B whether turns wait, t:B what the leader
---                  would give it
+--                  would give it;  born: the sync that it is known since;  moves: how many sessions others have taken from it
 --   moved:ID       list of sessions that others have taken from it: "number|window|charge|session"
 --   windows        hash: window -> JSON {whole, hard, unit}
 --   leader         hash of the one that runs the law, gone when it is not heard of;  token: counts leaders (fencing)
@@ -86,14 +86,16 @@ end
 
 local op = {}
 
--- Tell what is in use and hear what may be: {number, ttl_ms, seen, report, {{window, using, load, running, held}, ...}, turns, grace_ms, wants}
-function op.sync(number_, ttl, seen, report, windows, turns, grace, wants)
+-- Tell what is in use and hear what may be: {number, ttl_ms, {born, moves}, report, {{window, using, load, running, held}, ...}, turns, grace_ms, wants}
+function op.sync(number_, ttl, heard_of, report, windows, turns, grace, wants)
   local fresh = not alive(ME)
   if not fresh and tonumber(call('HGET', MINE, 'number')) >= number_ then return {late = true} end
   if fresh then
-    seen = 0
     call('DEL', P .. 'moved:' .. ME)
+    call('HSET', MINE, 'born', number_)
   end
+  local born = tonumber(call('HGET', MINE, 'born'))
+  local seen = heard_of[1] == born and heard_of[2] or 0  -- moves are counted anew where we were taken for dead
   call('SADD', P .. 'replicas', ME)
   -- After silence, or where nothing is known, there may be replicas at work that have yet to say what they use.
   local heard = call('GET', P .. 'heard')
@@ -142,7 +144,7 @@ function op.sync(number_, ttl, seen, report, windows, turns, grace, wants)
   if fresh then wake('joined', ME) elseif wants then wake('wants', ME) end
   if freed then wake('freed', ME) end
   local leader = call('HGET', P .. 'leader', 'id')
-  return {fresh = fresh, settling = settling, leader = leader or '', shares = shares, moves = moves, peers = #peers}
+  return {born = born, settling = settling, leader = leader or '', shares = shares, moves = moves, peers = #peers}
 end
 
 -- Lead where nobody does, and say what the windows are and what everybody should get:
@@ -201,8 +203,8 @@ local function move_place(from, window, charge)
   end
 end
 
--- A turn of a session that is not known to be ours is here: {session, keep_ms}
-function op.claim(name, keep)
+-- A turn of a session that is not known to be ours is here: {session, keep_ms, number of our newest sync}
+function op.claim(name, keep, number_)
   local key = P .. 's:' .. name
   local known = call('HMGET', key, 'owner', 'busy', 'window', 'charge', 'lease', 'at', 'state')
   local owner, age = known[1], math.max(0, NOW - number(known[6]))
@@ -213,7 +215,11 @@ function op.claim(name, keep)
   if not owner then return {got = 'new'} end
   local charge = number(known[4])
   if not elsewhere or known[3] == '' or age > number(known[5]) or not alive(ME) then charge = 0 end
-  if charge > 0 then move_place(owner, known[3], charge) end
+  if charge > 0 then
+    move_place(owner, known[3], charge)
+    -- A sync that was sent before and is late knows nothing of this place.
+    call('HSET', MINE, 'number', math.max(number_, number(call('HGET', MINE, 'number'))))
+  end
   call('HSET', key, 'charge', '0')
   if elsewhere then
     local count = call('HINCRBY', P .. 'r:' .. owner, 'moves', 1)

@@ -65,8 +65,10 @@ def total(actors: list[Actor], client: Redis | None = None) -> float:
 
 
 def unheard(client: Redis, actor: Actor) -> float:
+    born = int(client.hget(f"{PREFIX}r:{actor.name}", "born") or 0)
+    seen = actor.replica.moves_seen if born == actor.replica.born else 0
     moves = (entry.split("|") for entry in client.lrange(f"{PREFIX}moved:{actor.name}", 0, -1))
-    return sum(float(charge) for count, _, charge, _ in moves if int(count) > actor.replica.moves_seen)
+    return sum(float(charge) for count, _, charge, _ in moves if int(count) > seen)
 
 
 @pytest.mark.parametrize(("unit", "window"), [(Unit.SESSIONS, WINDOW), (Unit.TOKENS, 110 * WINDOW)])
@@ -348,3 +350,25 @@ def test_a_redis_whose_clock_is_put_back_is_not_waited_for_until_then(client: Re
         client.set(f"{PREFIX}{key}", ahead)
     one.sync()
     assert int(float(client.get(f"{PREFIX}since") or 0)) < ahead - 3_000_000
+
+
+def test_a_place_that_leaves_while_redis_has_forgotten_us_and_we_have_not_heard_so_is_given_up(client: Redis) -> None:
+    async def play() -> None:
+        one, other = actors = begin(client, 2)
+        for number in range(2):
+            settle(actors)
+            one.arrive(f"s{number}")
+            settle(actors)
+            one.finish(next(iter(one.door.leases)))
+            await asyncio.sleep(0)
+        settle(actors)
+        other.arrive("s0")
+        settle(actors)
+        client.delete(f"{PREFIX}r:{one.name}")
+        one.sync("answer")  # Redis knows it again, and counts anew; it has not heard so
+        other.arrive("s1")
+        settle(actors)
+        assert (one.active, other.active) == (0, 2)
+        assert total(actors) <= WINDOW
+
+    asyncio.run(play())

@@ -367,6 +367,7 @@ def test_a_place_that_leaves_while_redis_has_forgotten_us_and_we_have_not_heard_
         client.delete(f"{PREFIX}r:{one.name}")
         one.sync("answer")  # Redis knows it again, and counts anew; it has not heard so
         other.arrive("s1")
+        other.courier.go()
         settle(actors)
         assert (one.active, other.active) == (0, 2)
         assert total(actors) <= WINDOW

@@ -50,7 +50,7 @@ class Shadow:
     turned cold is returned: the turns of those sessions may run elsewhere now.
     """
 
-    __slots__ = ("_idle", "_pinned", "_shared", "_sizes", "_tokens", "capacity", "trust")
+    __slots__ = ("_followed", "_idle", "_pinned", "_shared", "_sizes", "_tokens", "capacity", "trust")
 
     def __init__(self, sizes: PrefixSizes) -> None:
         self.capacity: float | None = None
@@ -61,6 +61,8 @@ class Shadow:
         self._idle: OrderedDict[Session, _Left] = OrderedDict()
         self._shared = SharedTokens()
         self._tokens = 0
+        self._followed = False
+        """The engine tells of contexts: who has just ended is not reckoned away before it is told of."""
 
     def __len__(self) -> int:
         return len(self._pinned) + len(self._idle)
@@ -98,7 +100,7 @@ class Shadow:
             self._pinned[session] = rest
         elif left > 0 and self.capacity is not None:
             left = max(left, BLOCK_TOKENS)
-            self._idle[session] = _Left(left, left)
+            self._idle[session] = _Left(left, left, self._followed)
             self._tokens += left
         else:
             self._shared.leave(session.prefix_key)
@@ -148,19 +150,25 @@ class Shadow:
     def follow(self, resident: Callable[[str], int | None]) -> Sequence[Session]:
         """Believe the engine in what is left of contexts: tokens by session id, None where it does not tell.
 
-        Two clients whose sessions have the same id are taken for one.
+        What it has evicted although by our account there was room tells that others use the cache, too. Two clients
+        whose sessions have the same id are taken for one.
         """
+        had_room = self.limit is not None and self.tokens <= self.limit
         cooled = []
+        self._followed = False
         for session, left in self._idle.items():
             tokens = resident(session.key.id)
             left.told = tokens is not None
             if tokens is None:
                 continue
+            self._followed = True
             was_warm, before = left.is_warm, left.resident
             left.resident = min(left.whole, max(0, tokens - self._sizes.of(session.prefix_key)))
             self._tokens += left.resident - before
             if was_warm and not left.is_warm:
                 cooled.append(session)
+                if had_room:
+                    self.correct(believed_warm=True, found_warm=False)
         for session in [session for session, left in self._idle.items() if left.resident == 0]:
             self._drop(session)
         return [*cooled, *self._evict()]

@@ -209,3 +209,33 @@ def test_a_turn_whose_context_is_gone_by_the_engines_word_may_go_elsewhere():
     assert isinstance(stand.arrive("agent"), Held)
     assert stand.note(stand.gate.follow_cache(A, {"agent": 0}.get, now=stand.now)) == ["agent"]
     assert stand.leases["agent"].backend == B
+
+
+def told(capacity, tokens):
+    """Three sessions that have left so much, of which the engine tells."""
+    one = shadow(capacity)
+    for name in ("a", "b", "c"):
+        who = session(name)
+        one.start(who, tokens)
+        one.end(who, tokens, tokens)
+        one.follow(lambda _: tokens)
+    return one
+
+
+def test_an_engine_that_evicts_beside_room_has_less_of_it_for_us():
+    """Others use it, too. An eviction that was due tells nothing."""
+    due, early = told(1000, 500), told(1000, 100)
+    due.follow({"a": 0, "b": 500, "c": 500}.get)
+    early.follow({"a": 0, "b": 100, "c": 100}.get)
+    assert due.trust == 1.0
+    assert early.trust < 1.0
+
+
+def test_who_has_just_ended_is_warm_until_the_engine_tells_otherwise():
+    one = told(1000, 500)
+    who = session("d")
+    one.start(who, 500)
+    one.end(who, 500, 500)
+    assert one.is_warm(who)
+    one.follow({"a": 500, "b": 500, "c": 500}.get)  # nothing of "d": reckoned like any other
+    assert not one.is_warm(who)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from concur_proxy.config import EngineKind, LawName, Settings
@@ -287,6 +287,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_any_yaml_gives_settings_or_a_config_error(tmp_path_factory, value):
     path = tmp_path_factory.mktemp("any") / "config.yaml"

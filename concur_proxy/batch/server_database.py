@@ -13,6 +13,10 @@ from concur_proxy.batch.database import Row, Transaction
 from concur_proxy.errors import ConfigError, StoreUnavailableError
 
 DRIVER = "postgresql+psycopg"
+CONNECT_S = 5
+"""For a connection, and the server's first words on it."""
+SILENCE_S = 20
+"""After which a server that does not even acknowledge is gone: the network may drop it without a word."""
 
 
 class ServerDatabase:
@@ -26,7 +30,17 @@ class ServerDatabase:
                 parsed = parsed.set(drivername=DRIVER)
             if parsed.get_backend_name() != "postgresql":
                 raise ConfigError(f"batch.store: {parsed.get_backend_name()} is not supported: give postgresql://...")
-            self._engine = sqlalchemy.create_engine(parsed, pool_pre_ping=True, pool_size=1, max_overflow=1)
+            patience = {
+                "connect_timeout": CONNECT_S,
+                "keepalives_idle": SILENCE_S // 2,
+                "keepalives_interval": SILENCE_S // 8,
+                "keepalives_count": 4,
+                "tcp_user_timeout": SILENCE_S * 1000,
+            }
+            patience = {name: value for name, value in patience.items() if name not in parsed.query}
+            self._engine = sqlalchemy.create_engine(
+                parsed, pool_pre_ping=True, pool_size=1, max_overflow=1, connect_args=patience
+            )
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
             raise ConfigError(f"batch.store: this URL cannot be used: {error}") from None
 

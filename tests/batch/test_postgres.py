@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
-from concur_proxy.batch import runner
+from concur_proxy.batch import runner, server_database
 from concur_proxy.batch.database import open_database
 from concur_proxy.batch.files import Page
 from concur_proxy.batch.records import Answer, NewLine
@@ -149,6 +150,14 @@ def test_a_server_that_does_not_answer_is_said_so() -> None:
     database = open_database("postgresql://concur@127.0.0.1:1/none")
     with pytest.raises(StoreUnavailableError, match="refused"):
         Stores(database)
+
+
+def test_a_server_that_takes_a_connection_and_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_database, "CONNECT_S", 2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        database = open_database(f"postgresql://concur@127.0.0.1:{silent.getsockname()[1]}/none")
+        with pytest.raises(StoreUnavailableError, match="timeout"):
+            Stores(database)
 
 
 @pytest.mark.parametrize("where", ["mysql://a/b", "postgresql+nothing://a/b", "nonsense://a"])

@@ -28,9 +28,8 @@ def section(experiment: Experiment, kept: Kept) -> str:
 
 
 def _load(experiment: Experiment, load: int, runs: dict[str, list[Run]]) -> list[str]:
-    rounds = min(map(len, runs.values()))
     whens = sorted({run.when for found in runs.values() for run in found})
-    lines = [f"**{load} agents**, {rounds} round{'s' * (rounds != 1)} ({'; '.join(whens)})", "", HEAD, "|---" * 9 + "|"]
+    lines = [f"**{load} agents** ({'; '.join(whens)})", "", HEAD, "|---" * 10 + "|"]
     lines += [f"| {way} | {_row(found)} |" for way, found in runs.items()]
     told = [_ratio(runs, way, other) for way, other in experiment.compare]
     return [*lines, "", *filter(None, told)]
@@ -42,6 +41,7 @@ def _row(runs: Sequence[Run]) -> str:
 
     jobs = [run.report["jobs"]["p95_s"] for run in runs if run.report["jobs"]]
     cells = [
+        f"{len(runs)}",
         _spread(all_of("useful_tokens_per_s")),
         _number(all_of("output_tokens_per_s")),
         f"{mean(all_of('hit_rate')):.1%}" if all_of("hit_rate") else "-",
@@ -62,8 +62,10 @@ def _ratio(runs: dict[str, list[Run]], way: str, other: str) -> str | None:
     found = ratio(_rates(first[1][:pairs]), _rates(second[1][:pairs]))
     if found is None:
         return None
-    sure = "" if found.lower_95 is None else f", lower bound of the 95 % interval {found.lower_95:.2f}"
-    return f"- {first[0]} over {second[0]}: **{found.mean:.2f}** (least {found.least:.2f}{sure})"
+    if found.lower_95 is None:
+        return f"- {first[0]} over {second[0]}: **{found.mean:.2f}** (one pair)"
+    sure = f"least {found.least:.2f}, lower bound of the 95 % interval {found.lower_95:.2f}"
+    return f"- {first[0]} over {second[0]}: **{found.mean:.2f}** ({sure})"
 
 
 def _found(runs: dict[str, list[Run]], name: str) -> tuple[str, list[Run]] | None:
@@ -81,7 +83,10 @@ def _rates(runs: Sequence[Run]) -> list[float]:
 
 
 def _spread(values: Sequence[float]) -> str:
-    return f"{mean(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})" if values else "-"
+    if not values:
+        return "-"
+    spread = f" ({min(values):,.0f} to {max(values):,.0f})" if len(values) > 1 else ""
+    return f"{mean(values):,.0f}{spread}"
 
 
 def _number(values: Sequence[Any]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import ssl
 from typing import Any
 
 import httpx
@@ -22,10 +24,15 @@ class JwksError(Exception):
 async def fetch(issuer: str, url: str | None) -> dict[str, Any]:
     """Return the key set at ``url``, or where the issuer's discovery document says it is; raise ``JwksError``."""
     try:
-        async with asyncio.timeout(WHOLE_S), httpx.AsyncClient(timeout=TIMEOUT_S) as client:
+        async with asyncio.timeout(WHOLE_S), httpx.AsyncClient(timeout=TIMEOUT_S, verify=_trust()) as client:
             return await _get(client, url if url is not None else await _discover(client, issuer))
     except TimeoutError:
         raise JwksError(f"{url or issuer}: no whole answer within {WHOLE_S:g} s") from None
+
+
+@functools.cache  # to load all authorities takes longer than the question
+def _trust() -> ssl.SSLContext:
+    return httpx.create_ssl_context()
 
 
 async def _discover(client: httpx.AsyncClient, issuer: str) -> str:

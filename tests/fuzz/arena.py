@@ -54,12 +54,16 @@ def may_linger(case: Case, status: int) -> bool:
 def is_good(raw: bytes) -> bool:
     """Tell whether these are a plain request for the inference lane, after which the connection goes on."""
     sent = judges.requests_in(raw)
-    if sent.error or sent.incomplete or len(sent.requests) != 1 or b"HTTP/1.1\r\n" not in raw:
+    if sent.error or sent.incomplete or len(sent.requests) != 1 or not raw.partition(b"\r\n")[0].endswith(b" HTTP/1.1"):
         return False
     (request,) = sent.requests
     named = {name for name, _ in request.headers}
     is_chat = request.method == b"POST" and request.target == b"/v1/chat/completions"
-    return is_chat and len(request.body) < LIMIT and not named & {b"connection", b"upgrade", b"expect"}
+    return (
+        is_chat
+        and len(request.body) < LIMIT
+        and not named & {b"connection", b"upgrade", b"expect", b"transfer-encoding"}
+    )
 
 
 class Finding(AssertionError):  # noqa: N818 - not an error of the code that raises it

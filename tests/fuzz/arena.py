@@ -54,7 +54,13 @@ def may_linger(case: Case, status: int) -> bool:
 def is_good(raw: bytes) -> bool:
     """Tell whether these are a plain request for the inference lane, after which the connection goes on."""
     sent = judges.requests_in(raw)
-    if sent.error or sent.incomplete or len(sent.requests) != 1 or not raw.partition(b"\r\n")[0].endswith(b" HTTP/1.1"):
+    if (
+        sent.error
+        or sent.incomplete
+        or len(sent.requests) != 1
+        or b"\r\n " in raw
+        or not raw.partition(b"\r\n")[0].endswith(b" HTTP/1.1")
+    ):
         return False
     (request,) = sent.requests
     named = {name for name, _ in request.headers}

@@ -18,6 +18,7 @@ from concur_proxy.auth.wall import Wall
 from concur_proxy.batch import api as batch_api
 from concur_proxy.config import ServerSettings, Settings
 from concur_proxy.config.tls import server_context
+from concur_proxy.control.condition import State
 from concur_proxy.errors import ConcurError
 from concur_proxy.gateway.alias import with_aliases
 from concur_proxy.gateway.app import Readiness, create_app
@@ -39,6 +40,8 @@ from concur_proxy.runtime.workers import run_workers
 logger = logging.getLogger(__name__)
 
 LEAST_TOKEN = 16
+ASKING_S = 5.0
+"""Time from the start within which a backend that has not been asked yet is waited for."""
 
 
 def serve(
@@ -195,17 +198,22 @@ async def _models(node: Node, headers: HeaderList) -> ModelList:
 
 
 def _readiness(node: Node) -> Readiness:
-    """Ready: some backend is up, callers can be known, the other replicas know of this one, the proxy does not end."""
+    """Ready: some backend is up, callers can be known, the other replicas know of this one, the proxy does not end.
+
+    At the start all backends have been asked, too: else the first to answer would get the sessions of all.
+    """
     reports = {str(backend): node.health.report(backend) for backend in node.targets}
     up = any(node.dispatcher.is_up(backend) for backend in node.targets)
     detail: dict[str, object] = {
         "backends": {name: (report.reason or report.state) if report else "unknown" for name, report in reports.items()}
     }
+    young = node.clock() - node.started_at < ASKING_S
+    asked = not (young and any(report and report.state == State.UNKNOWN.value for report in reports.values()))
     if not (joined := node.replicas is None or node.replicas.has_joined):
         detail["replicas"] = "waits for the others to say what they use"
     if not (knows_callers := node.doorkeeper is None or node.doorkeeper.is_ready):
         detail["identity provider"] = "its keys are not known yet"
-    return Readiness(up and joined and knows_callers and not node.handler.shutting_down, detail)
+    return Readiness(up and asked and joined and knows_callers and not node.handler.shutting_down, detail)
 
 
 def listen(settings: ServerSettings) -> socket.socket:

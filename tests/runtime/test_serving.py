@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -235,6 +236,15 @@ def test_an_engine_that_is_down_at_the_start_and_comes_up(engine: str) -> None:
         with EngineServer(EngineOptions(port=port, model="alpha", speed=4.0)):
             wait_for(lambda: httpx.get(f"{proxy.url}/readyz").status_code == 200)
             assert ask(proxy.url, "a").status_code == 200
+
+
+def test_it_is_ready_when_all_backends_have_been_asked(engine: str) -> None:
+    """Else all sessions of the first moments would go to whichever answers first, and stay there."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        slow = f"127.0.0.1:{silent.getsockname()[1]}"
+        with ProxyProcess([engine, f"http://{slow}"]) as proxy:
+            known = {one["name"]: one["problem"] for one in status(proxy.url)["backends"]}
+    assert known[slow] not in (None, "not probed yet")
 
 
 def test_a_storm_of_new_sessions_never_overshoots_the_window(engine: str) -> None:

@@ -64,11 +64,11 @@ def test_it_does_not_grow_without_bound():
 def test_it_is_what_the_next_turn_would_find(turns):
     """Each session grows by some blocks a turn, what was evicted is computed again; sessions share their beginning."""
     blocks, contexts, cached = KvBlocks(), {}, []
-    for name, grows, evicted, anew in turns:
+    for number, (name, grows, evicted, anew) in enumerate(turns):
         context = contexts.get(name, [("all", 0), ("all", 1)])
         if anew:
             context = context[:2]
-        context = contexts[name] = [*context, *((name, len(context) + number, grows) for number in range(grows))]
+        context = contexts[name] = [*context, *((name, number, more) for more in range(grows))]
         identities = [hash(tuple(context[: end + 1])) for end in range(len(context))]
         found = next((index for index, one in enumerate(identities) if one not in cached), len(identities))
         new = identities[found:]

@@ -11,10 +11,9 @@ from bench.trials.spec import Experiment
 from concur_proxy.bench.pairs import ratio
 
 BEST = "best fixed"
-COLUMNS = (
-    "way, useful tok/s, output tok/s, hit rate, recomputed tokens, turn p50 / p95, job p95, longest wait, failed agents"
-)
-HEAD = f"| {COLUMNS.replace(', ', ' | ')} |"
+RATES = "way, runs, useful tok/s, output tok/s, hit rate, recomputed tokens"
+TIMES = "turn p50 / p95, job p95, longest wait, failed agents"
+HEAD = f"| {f'{RATES}, {TIMES}'.replace(', ', ' | ')} |"
 
 
 def section(experiment: Experiment, kept: Kept) -> str:

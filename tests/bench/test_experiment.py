@@ -112,6 +112,7 @@ def test_the_best_fixed_window_is_found_and_pairs_are_compared(tmp_path):
             kept.add(run(experiment, way, number, rate))
     text = section(experiment, kept)
     assert "**3 agents** (today)" in text
+    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
     assert "| fixed 2 | 2 | 8 (5 to 10) | 4 | 50.0% | 7 | 1.0 s / 2.0 s | 3.0 s | 4.0 s | 2 |" in text
     assert "- direct over best fixed (fixed 2): **2.00** (least 2.00, lower bound of the 95 % interval 2.00)" in text
 

@@ -44,6 +44,7 @@ def play_all(runs: Sequence[Run], on_share: OnShare, *, jobs: int | None = None)
     if workers <= 1:
         return [_play(run, lambda share, index=index: on_share(index, share)) for index, run in enumerate(runs)]  # type: ignore[misc]
     shares = multiprocessing.Array("d", len(runs))
+    others = multiprocessing.active_children()
     with ProcessPoolExecutor(workers, initializer=_begin, initargs=(shares,)) as pool:
         futures = [pool.submit(_play_in_worker, index, run) for index, run in enumerate(runs)]
         try:
@@ -51,6 +52,9 @@ def play_all(runs: Sequence[Run], on_share: OnShare, *, jobs: int | None = None)
             return [future.result() for future in futures]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():
+                if worker not in others:
+                    worker.terminate()
             raise
 
 
@@ -67,7 +71,7 @@ def _watch(futures: Sequence[Future[Result]], shares: SynchronizedArray[float], 
 def _begin(shares: SynchronizedArray[float]) -> None:
     global _shares  # noqa: PLW0603
     _shares = shares
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends workers without a word; the parent has one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers without a word
 
 
 def _play_in_worker(index: int, run: Run) -> Result:

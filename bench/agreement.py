@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Plays what an experiment has played on real vLLM in the simulator, too, and tells how far they agree.
 
-    python bench/agreement.py --measure                                                # host milliseconds of a step
+    python bench/agreement.py --measure 3                                              # host milliseconds of a step
     python bench/agreement.py bench/experiments/react.yaml --host-ms 1 --write docs/simulator.md
 
 Same agents, same step costs, same time: the simulator gets the experiment's speed. A step of the simulated device takes
 what it is told to; vLLM's own work beside it comes on top, for this machine to be measured. Ways that a proxy or the
-clients steer are played; other programs have no simulation. ``--write`` puts the table between the lines
+clients steer are played; other programs have no simulation. Agents of the bench do not say goodbye, and their answers
+end at a length. ``--write`` puts the table between the lines
 ``<!-- measured: bench/agreement.py -->`` and ``<!-- end -->`` of a page.
 """
 
@@ -52,18 +53,18 @@ def arm_of(way: Way) -> str | None:
     return law if window is None else f"{law}:{window}"
 
 
-def host_s(requests: int = 8, tokens: int = 400) -> float:
+def host_s(speed: float, requests: int = 8, tokens: int = 400) -> float:
     """Measure what a step takes beyond the device's time, where nothing but decoding goes on."""
     costs = StepCosts()
     script = (TurnScript(32, tokens, 0.0),)
     scripts = tuple(SessionScript(str(number), 0, script) for number in range(requests))
-    with RigEngine("vllm", kv_tokens=65_536, speed=1.0) as engine:
+    with RigEngine("vllm", kv_tokens=65_536, speed=speed) as engine:
         play_now = lambda: asyncio.run(play(engine.url, scripts, PlayOptions(words=engine.words)))  # noqa: E731
         play_now()
         report = play_now()
     context = requests * (32 + tokens / 2)
     device = costs.step + (costs.token + costs.decode) * requests + costs.context * context
-    return report.wall_s / tokens - device
+    return report.wall_s / tokens - device / speed
 
 
 def scenario(experiment: Experiment, load: int, host: float) -> Scenario:
@@ -83,7 +84,7 @@ def scenario(experiment: Experiment, load: int, host: float) -> Scenario:
                 )
             ),
         ),
-        agents=(AgentsPart(sessions=load, recorded="coding-agents", goodbye=False),),
+        agents=(AgentsPart(sessions=load, recorded="coding-agents", goodbye=False, cut=True),),
     )
 
 
@@ -116,13 +117,15 @@ def rows(kept: Kept, asked: Sequence[Task], results: Sequence[tuple[float, float
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="*")
-    parser.add_argument("--measure", action="store_true", help="tell the host's share of a step on this machine")
+    parser.add_argument(
+        "--measure", type=float, metavar="SPEED", help="tell the host's share of a step on this machine"
+    )
     parser.add_argument("--host-ms", type=float, default=0.0, help="of a step, as measured (0)")
     parser.add_argument("--jobs", type=int, default=2, help="runs at once (2)")
     parser.add_argument("--write", type=Path, metavar="PAGE")
     given = parser.parse_args()
     if given.measure:
-        print(f"{1000 * host_s():.2f} ms")
+        print(f"{1000 * host_s(given.measure):.2f} ms")
         return
     head = (
         "| workload | agents | way | runs | vLLM tok/s | simulator | ratio | vLLM hit rate | simulator | difference |"

@@ -153,6 +153,8 @@ class Agent:
         return self._index + 1 == len(self.plan.script.turns)
 
     def _finish_reason(self) -> FinishReason:
+        if self.plan.part.cut:
+            return FinishReason.LENGTH
         return FinishReason.STOP if self._is_last else FinishReason.TOOL_CALLS
 
     def _request(self, now: float) -> Request:

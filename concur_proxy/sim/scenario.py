@@ -140,6 +140,8 @@ class AgentsPart(Part):
     """When one of them ends another begins."""
     goodbye: bool = True
     """The last turn says that it is the last; else the proxy learns it from silence."""
+    cut: bool = False
+    """Answers end at their length, so that none looks like a tool call or a final one."""
     tenant: str = ""
     """Whose share of the engines they take."""
     urgency: int = 0

@@ -29,8 +29,9 @@ agents:
 
 
 START = """
-import sys, time
+import signal, sys, time
 from concur_proxy.simulate import command, runs
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs tests in the background has it ignored
 watch = runs._watch
 def watched(futures, shares, on_share):
     while not all(shares):

@@ -24,8 +24,8 @@ from statistics import mean
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # behind what is installed, which may be compiled
 
 from bench.experiment import CACHE
+from bench.overhead import document
 from bench.trials.kept import Kept
-from bench.trials.page import between
 from bench.trials.spec import Experiment, Way
 from concur_proxy.bench.player import PlayOptions, play
 from concur_proxy.sim.arms import arm
@@ -139,7 +139,7 @@ def main() -> None:
     text = "\n".join(lines) + "\n"
     print(text)
     if given.write:
-        between(given.write, "measured: bench/agreement.py", text)
+        document.write(given.write, "measured: bench/agreement.py", text)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # behind what is installed, which may be compiled
 
+from bench.overhead import document
 from bench.trials.kept import Kept, Run
-from bench.trials.page import between
 from bench.trials.plot import draw
 from bench.trials.report import section
 from bench.trials.spec import Experiment
@@ -97,7 +97,7 @@ def main() -> None:
         draw(given.plot, experiment, kept, given.way or list(experiment.ways))
         return
     if given.write:
-        between(given.write, f"experiment: {name}", section(experiment, kept))
+        document.write(given.write, f"experiment: {name}", section(experiment, kept))
         return
     play_all(experiment, kept, given.load or list(experiment.loads), given.way or list(experiment.ways))
     print("\n" + section(experiment, kept))

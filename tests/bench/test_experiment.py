@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench.experiment import wanted
+from bench.overhead import document
 from bench.trials.kept import Kept, Run
-from bench.trials.page import between
 from bench.trials.plot import draw
 from bench.trials.report import section
 from bench.trials.spec import Experiment
@@ -120,13 +120,13 @@ def test_the_best_fixed_window_is_found_and_pairs_are_compared(tmp_path):
 def test_a_page_gets_the_tables_between_its_marks(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- experiment: x -->\nold\n<!-- end -->\nb\n<!-- experiment: y -->\n<!-- end -->\n")
-    between(page, "experiment: x", "new \\1\n")
+    document.write(page, "experiment: x", "new \\1\n")
     assert (
         page.read_text()
         == "a\n<!-- experiment: x -->\nnew \\1\n<!-- end -->\nb\n<!-- experiment: y -->\n<!-- end -->\n"
     )
-    with pytest.raises(LookupError, match="experiment: z"):
-        between(page, "experiment: z", "")
+    with pytest.raises(ValueError, match="experiment: z"):
+        document.write(page, "experiment: z", "")
 
 
 def test_a_proxy_keeps_what_it_learned_where_the_way_says_so(tmp_path):

@@ -81,6 +81,10 @@ def mould_of(data: bytes, first_line: bytes, headers: HeaderList) -> Mould | Non
     return mould
 
 
+def _with_length(headers: HeaderList, digits: bytes) -> HeaderList:
+    return [(name, digits if name.lower() == LENGTH else value) for name, value in headers]
+
+
 class FamiliarRequest:
     """What the heads of a connection's requests say that are alike, and what was made of it."""
 
@@ -129,7 +133,7 @@ class FamiliarRequest:
 
     def _renew(self, digits: bytes) -> None:
         """Have the headers tell the length of this request."""
-        self.headers = [(name, digits if name.lower() == LENGTH else value) for name, value in self.headers]
+        self.headers = _with_length(self.headers, digits)
         self.lowered = self.lowered.copy()
         self.lowered["content-length"] = digits.decode()
 
@@ -178,7 +182,7 @@ class FamiliarResponse:
         return found
 
     def _renew(self, digits: bytes) -> None:
-        self._headers = [(name, digits if name.lower() == LENGTH else value) for name, value in self._headers]
+        self._headers = _with_length(self._headers, digits)
         self._values = self._values.copy()
         self._values[LENGTH] = digits
         self._lines = b""

@@ -18,6 +18,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # behind what is installed, which may be compiled
+
+from bench.overhead import document
 from concur_proxy import __version__
 from concur_proxy.sim.result import Figures
 from concur_proxy.sim.scenario import Scenario
@@ -25,7 +28,6 @@ from concur_proxy.simulate.api import run_scenario
 from concur_proxy.simulate.files import load_scenario
 
 SEEDS = (101, 102, 103)
-START, END = "<!-- measured: bench/simulated.py -->\n", "<!-- end -->\n"
 
 ENGINES = 2
 SPAN_S = 1200
@@ -148,8 +150,7 @@ def main() -> None:
     found = text(options.only.split(","), options.jobs)
     print(found)
     if options.write is not None:
-        before, _, rest = options.write.read_text().partition(START)
-        options.write.write_text(f"{before}{START}{found}{END}{rest.partition(END)[2]}")
+        document.write(options.write, "measured: bench/simulated.py", found)
 
 
 if __name__ == "__main__":

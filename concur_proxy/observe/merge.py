@@ -13,7 +13,7 @@ def merge(pages: Mapping[str, str]) -> str:
     ends = False
     for worker, page in pages.items():
         samples: list[str] = []
-        for line in page.splitlines():
+        for line in page.split("\n"):  # nothing else ends a line, though other characters of a label may look like it
             if line == END:
                 ends = True
             elif line.startswith("# "):

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as read
 
 from concur_proxy.observe.merge import merge
 
-NAMES = st.text('ab {}"\\\n=,#', min_size=1, max_size=6)
+NAMES = st.text('ab {}"\\\n=,#\r\x0b\x0c\x1c\x85\u2028', min_size=1, max_size=6)
 
 
 def registry(counts: dict[str, int]) -> CollectorRegistry:

@@ -74,11 +74,13 @@ def status_words(path: str, status: int, target: EngineTarget) -> str | None:
 
 
 def document(text: str) -> Any:
-    """Return the JSON value, None where it is none."""
+    """Return the JSON value; None where it is none, or has text in it that nobody could be told (half a surrogate pair)."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
+    return value
 
 
 def _metrics(path: str, text: str, target: EngineTarget, at: float) -> Found | Problem:

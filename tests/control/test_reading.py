@@ -88,3 +88,8 @@ def test_any_answer_gives_a_sample_or_words(text, status, kind):
 def test_a_document_that_is_none():
     assert document("{") is None
     assert document("[" * 100_000) is None
+
+
+def test_half_a_character_is_no_text():
+    assert document(r'{"id": "\ud83d\ude00"}') == {"id": "\N{GRINNING FACE}"}
+    assert document(r'{"id": "\ud83d"}') is None

@@ -74,7 +74,7 @@ def status_words(path: str, status: int, target: EngineTarget) -> str | None:
 
 
 def document(text: str) -> Any:
-    """Return the JSON value; None where it is none, or has text in it that nobody could be told (half a surrogate pair)."""
+    """Return the JSON value; None where it is none, or has half a character in it, which could not be told on."""
     try:
         value = json.loads(text)
         json.dumps(value, ensure_ascii=False).encode()

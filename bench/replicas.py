@@ -23,7 +23,7 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.overhead.children import free_port, served
+from bench.overhead.children import served
 from bench.overhead.nginx import executable
 from concur_proxy.bench.engine_stats import EngineStats
 from concur_proxy.bench.pairs import ratio
@@ -32,6 +32,7 @@ from concur_proxy.bench.report import Report
 from concur_proxy.bench.workloads import SyntheticAgents
 from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.clients.stack import ProxyProcess
+from tests.ports import free_port
 from tests.state.redis import RedisServer
 
 NGINX = """\

@@ -89,12 +89,6 @@ def environment(more: Mapping[str, str]) -> dict[str, str]:
     return kept | dict(more)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Module:
     """One of our own modules as a child that talks through its standard streams; a context manager that ends it."""
 

@@ -10,7 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.overhead.children import Engine, Server, free_port, served
+from bench.overhead.children import Engine, Server, served
+from tests.ports import free_port
 
 SETUP = "worker_processes 1, access_log, proxy_buffering and proxy_request_buffering off, keepalive upstream"
 CONFIG = """\

@@ -18,8 +18,9 @@ from pathlib import Path
 import concur_proxy
 from bench.overhead import nginx
 from bench.overhead.bodies import MODEL
-from bench.overhead.children import Engine, Server, free_port, served
+from bench.overhead.children import Engine, Server, served
 from concur_proxy.bench.proxy_process import ProxyProcess
+from tests.ports import free_port
 
 CACHE = Path(os.environ.get("CONCUR_PEERS") or Path.home() / ".cache" / "concur-peers")
 """Holds a virtual environment for each peer: ``bench/peers.py install`` makes them."""

@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.overhead.children import BenchError, free_port, served
+from bench.overhead.children import BenchError, served
 from bench.overhead.ways import CACHE
 from bench.trials.spec import Way
 from concur_proxy.bench.proxy_process import QUIET, ProxyProcess
+from tests.ports import free_port
 
 ROUTER = CACHE / "vllm-router" / "bin" / "vllm-router"
 

@@ -20,7 +20,7 @@ from concur_proxy.batch.progress import Progress
 from concur_proxy.batch.records import NewBatch
 from concur_proxy.batch.store import Batches
 from concur_proxy.fleet import warden
-from tests.rig.engine import free_port
+from tests.ports import free_port
 
 PATIENCE_S, POLL_S = 60.0, 0.05
 RETENTION_S = 30 * 86_400

@@ -10,7 +10,7 @@ import pytest
 
 from bench.held_turns import ENVIRONMENT
 from bench.overhead import children, crowd, kernel, rounds
-from bench.overhead.children import BenchError, Engine, Load, Server, free_port
+from bench.overhead.children import BenchError, Engine, Load, Server
 from bench.overhead.load import Job, play
 from bench.overhead.rounds import P50, P99, RATE, RSS_LOAD, RSS_REST, STEPS, Bench, Plan, cpu_key
 from bench.overhead.upstream import CHUNKS
@@ -18,6 +18,7 @@ from bench.overhead.ways import NO_PROXY, OURS, RELAY, Way, all_ways
 from concur_proxy.bench.client import Client
 from concur_proxy.bench.proxy_process import ProxyProcess
 from tests.bench.servers import CLOSE, reply, served
+from tests.ports import free_port
 
 TINY = Plan(warm_s=0.05, idle_s=0.05, closed_s=0.05, streams_s=0.0, paced_s=0.1)
 EVENTS = CHUNKS + 3

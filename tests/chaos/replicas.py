@@ -19,7 +19,7 @@ from openai import APIError, AsyncOpenAI
 from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.chaos.wire import Wire
 from tests.clients.stack import ProxyProcess
-from tests.rig.engine import free_port
+from tests.ports import free_port
 from tests.state.redis import RedisServer
 
 WINDOW = 8

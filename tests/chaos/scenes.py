@@ -24,7 +24,7 @@ from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.chaos.crowd import Crowd, Stream
 from tests.chaos.wire import Wire
 from tests.clients.stack import ProxyProcess
-from tests.rig.engine import free_port
+from tests.ports import free_port
 
 OPTIONS = EngineOptions(port=0, model="alpha", speed=2.0, kv_tokens=400_000, max_num_seqs=256)
 WINDOW = 256

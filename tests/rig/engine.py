@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from concur_proxy.fleet import warden
+from tests.ports import free_port
 from tests.rig.environments import RECIPES, Environment, Model, default_folder, missing
 from tests.rig.vllmsim.concur_vllmsim.settings import Device, StepCosts
 
@@ -211,12 +211,6 @@ class RigEngine:
                 return bool(response.status == 200)
         except (OSError, urllib.error.URLError):
             return False
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

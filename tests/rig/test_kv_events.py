@@ -13,7 +13,8 @@ import zmq
 from concur_proxy.control.kv_events import KvEvents
 from concur_proxy.model import BackendId
 from tests.clients.stack import ProxyProcess
-from tests.rig.engine import RigEngine, free_port
+from tests.ports import free_port
+from tests.rig.engine import RigEngine
 from tests.rig.environments import missing
 
 pytestmark = pytest.mark.engine

@@ -16,7 +16,7 @@ import pytest
 from concur_proxy.config import LawName
 from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.clients.stack import ProxyProcess
-from tests.rig.engine import free_port
+from tests.ports import free_port
 
 PATIENCE_S = 20.0
 

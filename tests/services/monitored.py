@@ -19,7 +19,7 @@ import httpx
 import yaml
 
 from concur_proxy.fleet import warden
-from tests.rig.engine import free_port
+from tests.ports import free_port
 
 PATIENCE_S = 180.0
 POLL_S = 0.05

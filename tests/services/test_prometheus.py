@@ -14,7 +14,7 @@ import pytest
 from concur_proxy.fleet import warden
 from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.clients.stack import ProxyProcess
-from tests.rig.engine import free_port
+from tests.ports import free_port
 
 pytestmark = [
     pytest.mark.service,

@@ -15,17 +15,13 @@ from typing import Self
 
 import pytest
 
+from tests.ports import free_port
+
 PATIENCE_S = 60.0
 
 needs_redis = pytest.mark.skipif(
     shutil.which("redis-server") is None, reason="redis-server is not installed: .ci/services installs it"
 )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 class RedisServer:

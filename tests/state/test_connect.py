@@ -14,7 +14,8 @@ from concur_proxy.config import StateSettings
 from concur_proxy.state.connect import close, connect
 from concur_proxy.state.link import Link
 from tests.certificates import Certificates
-from tests.state.redis import PATIENCE_S, RedisServer, free_port, needs_redis
+from tests.ports import free_port
+from tests.state.redis import PATIENCE_S, RedisServer, needs_redis
 
 pytestmark = needs_redis
 

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from concur_proxy.admin.ui import page as document
 from tests.clients.stack import ProxyProcess
-from tests.rig.engine import free_port
+from tests.ports import free_port
 from tests.ui.conftest import DESKTOP, NARROW, PHONE, api, running, turn, until, waiting
 
 REACHABLE = """[...document.querySelectorAll('main button, main input, main select, main [tabindex="0"]')]

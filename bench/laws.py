@@ -17,12 +17,16 @@ import argparse
 import json
 import math
 import statistics
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from rich.progress import Progress
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # behind what is installed, which may be compiled
+
+from bench.overhead import document
 from concur_proxy import __version__
 from concur_proxy.simulate.api import run_scenario
 from concur_proxy.simulate.files import load_recordings, load_scenario
@@ -42,7 +46,8 @@ CONGESTED = (
 )
 FIRST_SEED = 101
 """Tuning used seeds below ten."""
-START, END = "<!-- measured: bench/laws.py -->\n", "<!-- end -->\n"
+BLOCK = "measured: bench/laws.py"
+"""Of the page."""
 
 AIMD = ["aimd", "aimd/eager"]
 LAWS = ("meanfield", "meanfield/smallest", "unlimited", *AIMD)
@@ -207,9 +212,7 @@ def main() -> None:
     text = table(rows, f"python bench/laws.py {' '.join(told)}")
     print(text)
     if options.write:
-        page = options.write.read_text()
-        start, end = page.index(START) + len(START), page.index(END, page.index(START))
-        options.write.write_text(page[:start] + text + page[end:])
+        document.write(options.write, BLOCK, text)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,16 @@ from __future__ import annotations
 import argparse
 import itertools
 import statistics
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from laws import fixed_of, sweep
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # behind what is installed, which may be compiled
+
+from bench.overhead import document
 from concur_proxy import __version__
 from concur_proxy.sim.agents import TurnDone
 from concur_proxy.sim.result import Result
@@ -34,7 +38,8 @@ CAPS = ("requests:8", "requests:16", "requests:32", "requests:64")
 LAWS = ("unlimited", *CAPS, "aimd", "meanfield")
 PART = 5
 """Turns that are told together."""
-START, END = "<!-- measured: bench/published.py -->\n", "<!-- end -->\n"
+BLOCK = "measured: bench/published.py"
+"""Of the page."""
 
 Shown = dict[str, tuple[float, float, list[float]]]
 """Arm to seconds, output tokens per second, and the same by turns 1 to 5, 6 to 10 and so on."""
@@ -127,9 +132,7 @@ def main() -> None:
     text = table(shown, f"python bench/published.py --seeds {options.seeds}")
     print(text)
     if options.write:
-        page = options.write.read_text()
-        start, end = page.index(START) + len(START), page.index(END, page.index(START))
-        options.write.write_text(page[:start] + text + page[end:])
+        document.write(options.write, BLOCK, text)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,14 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # behind what is installed, which may be compiled
+
+from bench.overhead import document
 from concur_proxy.sim.agents import TurnDone
 from concur_proxy.sim.result import Result
 from concur_proxy.sim.scenario import Scenario
@@ -26,7 +30,8 @@ from concur_proxy.simulate.api import run_scenario
 from concur_proxy.simulate.files import load_scenario
 
 HERE = Path(__file__).parent / "queues"
-START, END = "<!-- measured: bench/queues.py{} -->\n", "<!-- end -->\n"
+BLOCK = "measured: bench/queues.py"
+"""Of the page."""
 STANDARD = ("think-1s", "think-5s", "think-30s", "recorded-2m", "recorded-4m")
 SURGE_S = range(600, 900)
 """When there are five times as many interactive agents in ``surge.yaml``."""
@@ -280,9 +285,7 @@ def main() -> None:
         lines.append(line)
         print(line, flush=True)
     if options.write is not None:
-        start = START.format(" --standard" if options.standard else "")
-        before, _, rest = options.write.read_text().partition(start)
-        options.write.write_text(f"{before}{start}\n" + "\n".join(lines) + f"\n{END}{rest.partition(END)[2]}")
+        document.write(options.write, BLOCK + (" --standard" if options.standard else ""), "\n".join(lines))
 
 
 if __name__ == "__main__":

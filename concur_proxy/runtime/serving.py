@@ -32,6 +32,7 @@ from concur_proxy.runtime.certificates import Certificates
 from concur_proxy.runtime.engine_child import EngineChild, VllmOptions
 from concur_proxy.runtime.facts import gather
 from concur_proxy.runtime.files import raise_open_files
+from concur_proxy.runtime.memory import keep_freed_memory
 from concur_proxy.runtime.node import Node
 from concur_proxy.runtime.operations import Operations
 from concur_proxy.runtime.siblings import Siblings, meeting_place
@@ -57,6 +58,7 @@ def serve(
     """
     logs.configure(settings.log)
     raise_open_files(settings.server.max_connections)
+    keep_freed_memory()
     failures = Failures()
     child = EngineChild(vllm, failures.add) if vllm is not None else None
     settings = child.added_to(settings) if child is not None else settings

@@ -12,6 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from concur_proxy.admin.ui import page as document
+from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.clients.stack import ProxyProcess
 from tests.ports import free_port
 from tests.ui.conftest import DESKTOP, NARROW, PHONE, api, running, turn, until, waiting
@@ -194,6 +195,36 @@ def test_a_backend_is_drained_resumed_and_removed(engine, engine_beside, open_pa
         assert state() is None
 
 
+def test_of_many_backends_those_in_trouble_are_shown_first(engine, open_page):
+    nobody = [f"http://127.0.0.1:{port}" for port in range(1, 15)]
+    with ProxyProcess([engine, *nobody], flags=["--window", "4"]) as proxy:
+        page = open_page(proxy.url, may_fail=REFUSED)
+        rows, answers = page.locator("#backends tr"), engine.removeprefix("http://")
+        expect(page.locator("#trouble")).to_contain_text("14 of 15 backends take no turns: 127.0.0.1:1 is lost (")
+        expect(page.locator("#trouble")).to_contain_text("and 11 more.")
+        expect(rows).to_have_count(12)
+        expect(page.locator("#backends")).not_to_contain_text(answers)
+        page.get_by_role("button", name="Show all 15").click()
+        expect(rows).to_have_count(15)
+        expect(page.locator("#backends")).to_contain_text(answers)
+        page.get_by_role("button", name="Show fewer").click()
+        expect(rows).to_have_count(12)
+
+
+def test_that_nothing_works_is_said_above_everything(open_page):
+    port = free_port()
+    options = EngineOptions(port=port, model="alpha", speed=4.0)
+    with EngineServer(options) as engine, ProxyProcess([engine.url], flags=["--window", "4"]) as proxy:
+        page = open_page(proxy.url, may_fail=REFUSED)
+        expect(page.locator("#sessions-empty")).to_have_text("No sessions yet: point agents at this proxy.")
+        expect(page.locator("#trouble")).to_be_hidden()
+        engine.close()
+        said = f"No backend takes turns: 127.0.0.1:{port} is lost (connection refused)."
+        expect(page.locator("#trouble")).to_have_text(said)
+        with EngineServer(options):
+            expect(page.locator("#trouble")).to_be_hidden()
+
+
 def test_sessions_are_searched_sorted_and_paged(proxy, open_page):
     api(proxy, "config", method="PATCH", json={"fixed": {"window": 50}})
     for number in range(20):
@@ -217,7 +248,7 @@ def test_sessions_are_searched_sorted_and_paged(proxy, open_page):
     expect(rows).to_have_count(1)
     expect(rows.first).to_contain_text("agent-07")
     page.get_by_placeholder("Search by id").fill("nobody")
-    expect(page.locator("#sessions-empty")).to_be_visible()
+    expect(page.locator("#sessions-empty")).to_have_text("No session matches.")
     page.get_by_placeholder("Search by id").fill("")
     page.locator("#state").select_option("running")
     expect(page.locator("#sessions-empty")).to_be_visible()

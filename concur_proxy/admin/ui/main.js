@@ -13,6 +13,7 @@ function onState({ status, queue }) {
   say($("unit"), inTokens(status.backends) ? "tokens" : "sessions");
   document.title = status.held ? `(${status.held}) concur-proxy` : "concur-proxy";
   showFigures(status);
+  showTrouble(status.backends);
   showBackends(status.backends);
   showWhy(status, $("backend").value);
   showQueue(queue);
@@ -68,6 +69,7 @@ $("search").addEventListener("input", () => { clearTimeout(typing); typing = set
 $("state").addEventListener("change", () => { view.offset = 0; attempt(loadSessions); });
 $("back").addEventListener("click", () => { view.offset = Math.max(0, view.offset - PAGE); attempt(loadSessions); });
 $("next").addEventListener("click", () => { view.offset += PAGE; attempt(loadSessions); });
+$("backends-all").addEventListener("click", () => { wantsAll = !wantsAll; if (lastStatus) showBackends(lastStatus.backends); });
 $("span").addEventListener("change", () => attempt(loadHistory));
 $("backend").addEventListener("change", () => { if (lastStatus) showWhy(lastStatus, $("backend").value); attempt(loadHistory); });
 

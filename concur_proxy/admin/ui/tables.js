@@ -45,9 +45,20 @@ function updateBackend(line, one) {
   remove.setAttribute("aria-label", `Remove ${one.name}`);
 }
 
+const SOME = 12; // backends in the table before somebody asks for all of them
+let wantsAll = false;
+
+/** Of many backends some: those that take no turns before the others. */
+function chosenBackends(backends) {
+  if (wantsAll || backends.length <= SOME) return backends;
+  return [...backends].sort((one, other) => (one.state === "up") - (other.state === "up")).slice(0, SOME);
+}
+
 function showBackends(backends) {
   say($("backends-count"), String(backends.length));
-  keyed($("backends"), backends, (one) => one.name, makeBackend, updateBackend);
+  keyed($("backends"), chosenBackends(backends), (one) => one.name, makeBackend, updateBackend);
+  $("backends-all").hidden = backends.length <= SOME;
+  say($("backends-all"), wantsAll ? "Show fewer" : `Show all ${backends.length}`);
   const choice = $("backend");
   const names = ["", ...backends.map((one) => one.name)];
   if ([...choice.options].map((one) => one.value).join("\n") !== names.join("\n")) {
@@ -57,6 +68,17 @@ function showBackends(backends) {
     if (choice.value !== chosen) choice.dispatchEvent(new Event("change"));
   }
   $("backend-field").hidden = backends.length < 2;
+}
+
+/** Say above everything else which backends are in trouble, and why; of those that rest by somebody's wish only if no other is there. */
+function showTrouble(backends) {
+  const none = backends.length > 0 && !backends.some((one) => ["up", "unknown"].includes(one.state));
+  const away = none ? backends : backends.filter((one) => ["lost", "resting"].includes(one.state));
+  const named = away.slice(0, 3).map((one) => `${one.name} is ${one.state}${one.problem ? ` (${one.problem})` : ""}`);
+  if (away.length > 3) named.push(`and ${away.length - 3} more`);
+  const head = none ? "No backend takes turns" : `${away.length} of ${plural(backends.length, "backend", "backends")} ${away.length === 1 ? "takes" : "take"} no turns`;
+  say($("trouble"), away.length ? `${head}: ${named.join("; ")}.` : "");
+  $("trouble").hidden = away.length === 0;
 }
 
 function showQueue(queue) {
@@ -126,6 +148,7 @@ async function loadSessions() {
 function showSessions(list) {
   say($("sessions-count"), String(list.total));
   $("sessions-empty").hidden = list.total > 0;
+  say($("sessions-empty"), $("search").value || $("state").value ? "No session matches." : "No sessions yet: point agents at this proxy.");
   $("sessions-table").hidden = list.total === 0;
   keyed($("sessions"), list.sessions, (one) => `${one.id}/${one.backend}`, makeSession, updateSession);
   const last = view.offset + list.sessions.length;

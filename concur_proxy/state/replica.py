@@ -26,7 +26,7 @@ from concur_proxy.state.leader import Leader
 from concur_proxy.state.link import Answer, Link, Operation, Then
 from concur_proxy.state.owners import Owners
 from concur_proxy.state.ports import Door, Laws
-from concur_proxy.state.reports import Report, add_up, dump_records, dump_reports, load_records, report_of
+from concur_proxy.state.reports import Departures, Report, add_up, dump_records, dump_reports, load_records, report_of
 from concur_proxy.state.shares import Demand
 from concur_proxy.tasks import end
 from concur_proxy.windows.base import Unit, WindowView
@@ -67,6 +67,7 @@ class Replica:
         self._laws: Laws | None = None
         self._holdings: dict[BackendId, Holding] = {}
         self._reports: dict[str, dict[BackendId, Report]] = {}
+        self._departures = Departures()
         self._records: list[TurnRecord] = []
         self._refused: Counter[BackendId] = Counter()
         self._number = 0
@@ -98,12 +99,15 @@ class Replica:
         await self.link.aclose()
 
     async def _poll(self) -> None:
-        """Sync now and then, and at once where turns wait for more room than we have."""
         while True:
             await asyncio.sleep(TICK_S)
-            since = self.door.clock() - self._synced_at
-            if since >= POLL_S or (self.door.held and self.link.up):
-                self.sync_soon()
+            self.look()
+
+    def look(self) -> None:
+        """Sync where it is time to, and at once where turns wait for more room than we have."""
+        since = self.door.clock() - self._synced_at
+        if since >= POLL_S or (self.door.held and self.link.up):
+            self.sync_soon()
 
     def sync_soon(self) -> None:
         self._due = True
@@ -171,6 +175,7 @@ class Replica:
             return self.door.view(backend)
         holding = self._holdings[backend]
         here = self._view_here(backend, holding)
+        self._departures.hear(self.name, backend, here.departed)
         bound = here.bound or holding.bound
         others = [said[backend] for name, said in self._reports.items() if name != self.name and backend in said]
         return add_up(
@@ -179,6 +184,7 @@ class Replica:
             minimum=holding.minimum,
             maximum=holding.maximum,
             bound=bound or backend in self.leader.bound,
+            departed=self._departures.of(backend),
         )
 
     # what the proxy tells
@@ -335,6 +341,11 @@ class Replica:
     def _led(self, reports: dict[str, dict[BackendId, Report]], learned: Mapping[str, Any] | None) -> None:
         """Everybody's reports have come; ``learned``: we lead from now on."""
         self._reports = reports
+        self._departures.keep(reports)
+        for name, said in reports.items():
+            for backend, report in said.items():
+                if name != self.name:
+                    self._departures.hear(name, backend, report.departed)
         if learned is not None and self._laws is not None:
             self._laws.take_over(learned)
 

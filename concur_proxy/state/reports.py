@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,8 @@ class Report:
     bound: bool = False
     leaving: bool = False
     """The replica ends: it needs what is active, and nothing beside."""
+    departed: int = 0
+    """Sessions that have ended at this replica, ever, or that have been away for longer than their leases."""
 
 
 def report_of(view: WindowView, demand: Demand, *, bound: bool, leaving: bool = False) -> Report:
@@ -49,18 +52,22 @@ def report_of(view: WindowView, demand: Demand, *, bound: bool, leaving: bool = 
         running_tokens=view.running_tokens,
         busy_s=view.busy_s,
         records_age_s=view.records_age_s,
+        departed=view.departed,
         cache_tokens=view.cache_tokens,
         bound=bound,
         leaving=leaving,
     )
 
 
-def add_up(reports: Sequence[Report], *, window: float, minimum: float, maximum: float, bound: bool) -> WindowView:
+def add_up(
+    reports: Sequence[Report], *, window: float, minimum: float, maximum: float, bound: bool, departed: int = 0
+) -> WindowView:
     """Return a backend as all replicas together see it.
 
     A prefix that sessions of several replicas share is in the engine's cache once; how much of that cache seems to be
     there each says by what it sees. ``bound``: some replica's share has
-    kept a turn waiting; that is the window's doing only while no other replica has the room.
+    kept a turn waiting; that is the window's doing only while no other replica has the room. ``departed``: what
+    ``Departures`` has counted; replicas come and go, so it is no sum of what those report that are here.
     """
     active = sum(report.active for report in reports)
     shared = max((report.shared_tokens for report in reports), default=0.0)
@@ -84,7 +91,30 @@ def add_up(reports: Sequence[Report], *, window: float, minimum: float, maximum:
         running_tokens=sum(report.running_tokens for report in reports),
         busy_s=max((report.busy_s for report in reports), default=0.0),
         cache_tokens=sum(caches) / len(caches) if caches else None,
+        departed=departed,
     )
+
+
+class Departures:
+    """How many sessions have ended at all replicas since this one looks: it never falls, whoever comes or goes."""
+
+    def __init__(self) -> None:
+        self._total: Counter[BackendId] = Counter()
+        self._seen: dict[tuple[str, BackendId], int] = {}
+
+    def hear(self, replica: str, backend: BackendId, departed: int) -> None:
+        """Take in what a replica has counted; what it had before it was first heard of is not of interest."""
+        before = self._seen.get((replica, backend), departed)
+        self._total[backend] += max(0, departed - before)
+        self._seen[replica, backend] = departed
+
+    def keep(self, replicas: Collection[str]) -> None:
+        """Forget all others: a name is never used again."""
+        for each in [each for each in self._seen if each[0] not in replicas]:
+            del self._seen[each]
+
+    def of(self, backend: BackendId) -> int:
+        return self._total[backend]
 
 
 # reports as text

@@ -9,6 +9,7 @@ import pytest
 from concur_proxy.core.handover import SessionState
 from concur_proxy.model import BackendId, FinishReason, Outcome, PoolId, SessionKey, TurnRecord, Usage
 from concur_proxy.state.reports import (
+    Departures,
     Report,
     add_up,
     dump_records,
@@ -104,3 +105,15 @@ def test_a_share_that_was_full_while_others_had_room_does_not_make_the_window_bi
     assert not add_up(idle, window=6.0, minimum=1.0, maximum=9.0, bound=True).bound
     full = [Report(Demand(3.0), active=3), Report(Demand(3.0), active=3)]
     assert add_up(full, window=6.0, minimum=1.0, maximum=9.0, bound=True).bound
+
+
+def test_departures_add_up_and_never_fall_whoever_comes_or_goes() -> None:
+    seen = Departures()
+    for name, departed in [("one", 5), ("other", 0), ("one", 7), ("other", 1)]:
+        seen.hear(name, A, departed)
+    assert seen.of(A) == 3  # what one had before it was first heard of is no news
+    seen.keep({"other"})
+    assert seen.of(A) == 3
+    seen.hear("one", A, 9)
+    seen.hear("other", A, 2)
+    assert seen.of(A) == 4

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import Final
 
 from concur_proxy.core.prefill import PrefillTime
+from concur_proxy.core.returns import Returns
 from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.core.shadow import Shadow
 from concur_proxy.core.shared import PrefixSizes, SharedTokens
@@ -80,6 +81,7 @@ class Backend:
         "prefill",
         "prefixes",
         "record_at",
+        "returns",
         "running",
         "running_tokens",
         "shadow",
@@ -116,8 +118,7 @@ class Backend:
         self.hot_share = 0.0
         """Part of the window that cold sessions leave to hot ones at least."""
         self._hot = Level(HOT_HORIZON_S)
-        self._cold = 0
-        self._cold_tokens = 0
+        self._cold = self._cold_tokens = 0
         self.busy: set[Session] = set()
         """Sessions with a place and something running."""
         self.idle: OrderedDict[Session, None] = OrderedDict()
@@ -127,6 +128,7 @@ class Backend:
         self.prefixes = PrefixSizes()
         self.shadow = Shadow(self.prefixes)
         self.think = ThinkTime()
+        self.returns = Returns(self.think)
         self.prefill = PrefillTime()
         self.typical = Mean(0.0)
         """Tokens that a session counts for after a turn."""

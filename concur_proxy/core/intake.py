@@ -94,6 +94,8 @@ def _think_time(session: Session, now: float) -> float:
     assert session.left_at is not None
     think = max(0.0, now - session.left_at)
     session.left_at = None
+    if session.origin is not None:
+        session.origin.returns.came_back(session)
     if session.think is None:
         session.think = ThinkTime()
     session.think.add(think)

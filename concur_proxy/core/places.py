@@ -68,6 +68,8 @@ class Places:
         """A session that waits for its agent now keeps its place for the time of its lease."""
         assert session.place is not None
         session.place.set_idle(session)
+        if outcome is Outcome.COMPLETED:
+            session.place.returns.left(session, now)
         session.lease_until = now + self._lease_s(session, session.place, outcome)
         if session.wakes_at is None or session.wakes_at > session.lease_until:
             self._timers.set(session, session.lease_until)
@@ -93,7 +95,8 @@ class Places:
             self._timers.set(session, session.lease_until)
 
     def let_go(self, session: Session) -> None:
-        """Another replica has the session now, and its place."""
+        """Another replica has the session now, and its place: how long its agent thinks is for that one to see."""
+        session.left_at = None
         self.give_up(session)
         self._timers.clear(session)
 

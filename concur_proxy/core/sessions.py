@@ -150,6 +150,8 @@ class Session:
     """``Backend.computed`` when its last turn ended."""
     goes_on_after_stop: bool = False
     """Has come back after a final answer before."""
+    overdue: bool = False
+    """Has been away for so long that it counts among those who do not come back."""
     lease_until: float = 0.0
     wakes_at: float | None = None
 

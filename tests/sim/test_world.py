@@ -299,8 +299,3 @@ def test_what_goes_past_the_proxy_is_refused_to_its_face():
     seen, unseen = {"sessions": 2, "turns": 2}, {"sessions": 10, "turns": 2, "unseen": True}
     troubles = play(scenario(seen, unseen, backends=FULL, client={"retries": 2})).troubles
     assert set(troubles) == {"overloaded"}
-
-
-def test_places_after_answers_that_do_not_look_final_are_kept_for_longer():
-    told, cut = (play(scenario({"goodbye": False, "cut": each}), "fixed:4") for each in (False, True))
-    assert cut.figures.wait_mean_s > told.figures.wait_mean_s

@@ -36,7 +36,7 @@ from concur_proxy.windows.meanfield.turns import Turns, continues
 from concur_proxy.windows.pace import SLACK
 
 PERIOD_S = 1.0
-FIRST_SHARE = 0.5
+FIRST_SHARE = 0.8
 """Of the cache, before enough is known: sessions are young then, and will grow. Less makes short runs start slowly."""
 FIRST_SESSIONS = 16.0
 TYPICAL_TOKENS = 8000.0
@@ -50,7 +50,7 @@ ENOUGH_TURNS = 20.0
 ENOUGH_THINKING = 10.0
 ENOUGH_BUSY_S = 4.0
 
-SMOOTHING_S = 5.0
+SMOOTHING_S = 2.0
 AMPLE = 2.0
 
 

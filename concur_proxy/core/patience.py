@@ -42,11 +42,15 @@ def due_at(backend: Backend, losers: Iterable[Session], arriving: int, now: floa
 
 
 def _lost_tokens(backend: Backend, losers: Iterable[Session], arriving: int, now: float) -> float:
-    """Return the tokens that are expected to be computed again: no more than do not fit the cache."""
+    """Return the tokens that are expected to be computed again: no more than do not fit the cache.
+
+    Where other replicas have a share of the engine the cache counts as full: contexts that sessions leave there when
+    they move are in nobody's shadow.
+    """
     shadow, chance = backend.shadow, backend.returns.chance
     if shadow.limit is None:
         return sum(chance(session, now) * session.footprint for session in losers)
-    excess = max(0.0, shadow.tokens + arriving - shadow.limit)
+    excess = max(0.0, shadow.tokens + arriving - shadow.limit) if backend.is_all_ours else float(arriving)
     return min(excess, sum(chance(session, now) * shadow.resident(session) for session in losers))
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from concur_proxy.model import AdmitWhy, BackendEvent, Held
 from tests.core.stand import POOL, SESSIONS, TOKENS, A, Stand, key
+from tests.core.test_gate import thinking
 
 
 def moved(one, other, name, *, with_place=True):
@@ -136,3 +137,11 @@ def test_a_paused_session_is_told():
     stand.gate.set_bounds(A, minimum=0.0, maximum=1e9, now=stand.now)
     stand.gate.resize(A, 0.0, now=stand.now)
     assert told == [(POOL, key("s"))]
+
+
+def test_with_a_share_the_cache_counts_as_full_whatever_is_in_the_shadow():
+    """Contexts that sessions leave there when they move are in nobody's shadow."""
+    stand = thinking(0.5, capacity=1_000_000)
+    stand.note(stand.gate.set_share(A, 2.0, whole=6.0, now=stand.now))
+    assert isinstance(stand.arrive("waits", tokens=10_000), Held)  # with the whole window it would not wait
+    assert stand.wait(1.1) == ["waits"]

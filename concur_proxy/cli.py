@@ -217,7 +217,7 @@ def keygen(
 
 @app.command()
 def status(
-    url: Annotated[str, typer.Option(help="Where the proxy listens.")] = "http://127.0.0.1:8080",
+    url: Annotated[str, typer.Argument(metavar="[URL]", help="Where the proxy listens.")] = "http://127.0.0.1:8080",
     token: Annotated[
         str | None,
         typer.Option(envvar="CONCUR_SERVER__ADMIN_TOKEN", help="Admin token, where one is set.", show_default=False),
@@ -228,7 +228,7 @@ def status(
 ) -> None:
     """Show what a running proxy does: windows, active and held sessions, signals.
 
-    concur-proxy status --url http://localhost:8080 --watch
+    concur-proxy status http://localhost:8080 --watch
     """
     from rich.console import Console
 

@@ -137,8 +137,15 @@ def test_check_says_that_backends_are_missing(tmp_path):
     assert "there are no backends" in run("check", str(path)).stdout
 
 
+def test_a_key_in_a_folder_that_is_not_there(tmp_path):
+    done = run("keygen", "team-a", "--file", str(tmp_path / "nowhere" / "keys.yaml"))
+    assert done.returncode == 2
+    assert done.stderr.endswith("keys.yaml: cannot be read and written: No such file or directory\n")
+    assert done.stdout == ""
+
+
 def test_status_of_nobody():
-    done = run("status", "--url", "http://127.0.0.1:9")
+    done = run("status", "http://127.0.0.1:9")
     assert done.returncode == 1
     assert "no answer from http://127.0.0.1:9" in done.stderr
     assert "Traceback" not in done.stderr
@@ -151,7 +158,7 @@ def test_serve_and_status_and_an_orderly_end():
         try:
             greeting = proxy.stdout.readline()
             url = re.search(r"http://127\.0\.0\.1:\d+", greeting)[0]
-            shown = run("status", "--url", url).stdout
+            shown = run("status", url).stdout
         finally:
             proxy.terminate()
     assert proxy.returncode == 0

@@ -116,6 +116,20 @@ def test_urls_of_backends(url, kept, name):
     assert (backend.url, backend.id) == (kept, name)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "backends: ['http://localhost:8080']\nserver: {port: 9090}",
+        "backends: ['http://localhost:8000']",
+        "backends: ['http://10.0.0.1:8080']",
+        "backends: ['http://localhost:8080']\nserver: {host: 10.0.0.2}",
+        "backends: ['unix:/run/a.sock']",
+    ],
+)
+def test_an_engine_that_is_not_the_proxy_itself(text, written):
+    assert load(written(text)).backends
+
+
 # --- what is said about mistakes ---
 
 
@@ -151,6 +165,9 @@ def test_urls_of_backends(url, kept, name):
         ("backends: ['http://']", "must be a URL such as"),
         ("backends: ['http://a:99999']", "Port out of range"),
         ("backends: ['http://a:0']", "must not use port 0"),
+        ("backends: ['http://localhost:8080/v1']", "http://localhost:8080 is where the proxy itself listens: name the"),
+        ("backends: ['http://10.0.0.2']\nserver: {host: 10.0.0.2, port: 80}", "is where the proxy itself listens"),
+        ("backends: ['http://127.0.0.1:8080']\nserver: {host: 0.0.0.0}", "is where the proxy itself listens"),
         ("backends: ['http://a?x=1']", "must not hold a query"),
         ("backends: ['unix:run/a.sock']", "needs an absolute path to a socket"),
         ("backends: [{url: 'http://a', name: 'a b'}]", "backends[0].name = 'a b': must be 1 to 64 letters"),

@@ -79,6 +79,8 @@ def read_history(source: str, *, token: str | None, backend: str | None, span_s:
     """Return the history that a proxy tells, or that is in a file; ``ConcurError`` where there is none."""
     path = Path(source)
     if not path.is_file():
+        if path.suffix == ".json":
+            raise ConfigError(f"--from {source}: there is no such file")
         return ProxyClient(source, token).history(backend=backend, span_s=span_s, points=POINTS)
     try:
         report = HistoryReport.model_validate_json(path.read_bytes())

@@ -20,8 +20,8 @@ BATCH = {
 }
 
 _LEGEND = (
-    "active: sessions with a place, of the window. KV tokens: what they occupy, of what the cache holds; of the\n"
-    "window where that counts tokens.\n"
+    "active: sessions with a place, of the window. KV tokens: what they occupy, of what the cache holds; of the "
+    "window where that counts tokens. "
     "usage, queued: as the engine says now. hits: share of prompt tokens that were cached."
 )
 

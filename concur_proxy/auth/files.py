@@ -19,7 +19,9 @@ def add_key(path: Path, name: str, *, models: Iterable[str] = (), expires: str |
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         _replace(path, with_key(before, str(path), key, name, models=models, expires=expires))
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read and written: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: cannot be used: {error}") from None
     return key
 

@@ -677,6 +677,16 @@ class Settings(Section):
     tracing: TracingSettings = Field(default=TracingSettings(), description="Traces (docs/tracing.md).")
 
     @model_validator(mode="after")
+    def _does_not_face_itself(self) -> Self:
+        for backend in self.backends:
+            if _is_own(backend.url, self.server):
+                raise ValueError(
+                    f"backends: {backend.url} is where the proxy itself listens: name the engine's own address, "
+                    "or give the proxy another server.port"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _files_and_batches_stay_here(self) -> Self:
         """What is forwarded comes first: a path that takes in those of the Batch API would hide it."""
         for pattern in self.server.extra_paths if self.batch.store is not None else ():
@@ -684,6 +694,15 @@ class Settings(Section):
             if hidden:
                 raise ValueError(f"server.extra_paths: {pattern} forwards {hidden[0]}, which batch.store serves here")
         return self
+
+
+def _is_own(url: str, server: ServerSettings) -> bool:
+    """Tell whether a backend's URL leads back to the proxy, as far as the two texts tell."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    loopback = {"localhost", "127.0.0.1"}
+    local = parts.hostname in loopback and server.host in {*loopback, "0.0.0.0", "::"}  # noqa: S104 - compared only
+    return port == server.port and (local or parts.hostname == server.host)
 
 
 def _forwards(pattern: str, path: str) -> bool:

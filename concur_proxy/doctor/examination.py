@@ -112,5 +112,9 @@ def _away(facts: EngineFacts) -> list[Finding]:
 
 
 def _looked_at(url: str, status: StatusReport, answers: Sequence[EngineFacts]) -> tuple[str, ...]:
-    lines = [f"{url}: concur-proxy {status.version}, law {status.law}, {len(status.backends)} backends"]
+    lines = [f"{url}: concur-proxy {status.version}, law {status.law}, {_backends(len(status.backends))}"]
     return (*lines, *(f"{facts.name}: {facts.kind or 'of a kind that is not known'}" for facts in answers))
+
+
+def _backends(count: int) -> str:
+    return "1 backend" if count == 1 else f"{count} backends"

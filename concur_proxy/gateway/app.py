@@ -100,13 +100,16 @@ async def _on_error(_: Request, error: Exception) -> Response:
     return Response(error_json(error, Shape.OPENAI), error.status, headers, "application/json")
 
 
+WHERE_TO = "Base URLs of OpenAI clients end in /v1; the live page is at /concur/ui."
+
+
 async def _on_http_error(request: Request, error: Exception) -> Response:
     """Give unknown paths and wrong methods the shape that clients of the API read."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         ours: ConcurError = MethodNotAllowedError(f"{request.method} is not for this path.")
     elif error.status_code == 404:
-        ours = UnknownPathError(f"{request.url.path} is not served here.")
+        ours = UnknownPathError(f"{request.url.path} is not served here. {WHERE_TO}")
     else:
         ours = ConcurError(str(error.detail))
     return Response(error_json(ours, Shape.OPENAI), error.status_code, error.headers, "application/json")

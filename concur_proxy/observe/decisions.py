@@ -23,15 +23,16 @@ class DecisionLog:
     """Knows the window of each backend that was told last."""
 
     def __init__(self) -> None:
-        self._told: dict[BackendId, float] = {}
+        self._told: dict[BackendId, tuple[float, str]] = {}
 
     def moved(self, backend: BackendId, before: float, after: float, *, unit: str, reason: str) -> None:
         """Take in a change; ``before`` counts where nothing of this backend has been told yet."""
-        last = self._told.setdefault(backend, before)
-        if math.isfinite(last) and abs(after - last) <= WORTH_TELLING * last:
+        last, counted = self._told.setdefault(backend, (before, unit))
+        if counted == unit and math.isfinite(last) and abs(after - last) <= WORTH_TELLING * last:
             return
-        self._told[backend] = after
-        logger.info("window of %s: %s to %s %s: %s", backend, _number(last), _number(after), unit, reason)
+        self._told[backend] = after, unit
+        was = _number(last) if counted == unit else f"{_number(last)} {counted}"
+        logger.info("window of %s: %s to %s %s: %s", backend, was, _number(after), unit, reason)
 
     @staticmethod
     def cold_lane(pool: PoolId, becomes: ColdLane, p99_s: float | None, *, objective_s: float) -> None:

@@ -54,7 +54,7 @@ def _unknown(text: str) -> str:
     names = scenario_names()
     match = difflib.get_close_matches(text, names, n=1)
     hint = f"; did you mean {match[0]}?" if match else ""
-    return f"{text}: neither a scenario nor a file{hint} All scenarios: concur-proxy simulate --list"
+    return f"{text}: neither a scenario nor a file{hint}. All scenarios: concur-proxy simulate --list"
 
 
 def load_recordings(path: Path | None) -> tuple[SessionScript, ...]:

@@ -43,10 +43,14 @@ class FreshOnly:
         start = self._start(signals, view)
         decays_for = min(elapsed, age - self._decay_after_s)
         if decays_for < 0 or not (math.isfinite(view.window) and math.isfinite(start)):
-            return Verdict(view.window, f"no fresh signals for {age:.0f} s: the window is frozen")
+            return Verdict(view.window, f"{_words(age)}: the window is frozen")
         window = view.window - (start - view.window) * math.expm1(-DECAY_RATE * decays_for)
-        reason = f"no fresh signals for {age:.0f} s: the window goes back to {start:.0f}"
+        reason = f"{_words(age)}: the window goes back to {start:.0f}"
         return Verdict(window if may_grow else min(window, view.window), reason)
+
+
+def _words(age_s: float) -> str:
+    return f"no fresh signals for {age_s:.0f} s" if math.isfinite(age_s) else "no signals yet"
 
 
 def without_gauges(signals: Signals) -> Signals:

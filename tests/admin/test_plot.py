@@ -79,8 +79,10 @@ def test_what_cannot_be_is_said_before_anything_is_asked(tmp_path):
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(ConfigError, match="not what /concur/history answers"):
         plot.read_history(str(tmp_path / "other.json"), token=None, backend=None, span_s=60)
-    with pytest.raises(ConcurError, match="no answer from http://no-such-file"):
+    with pytest.raises(ConfigError, match=r"--from no-such-file\.json: there is no such file"):
         plot.read_history("no-such-file.json", token=None, backend=None, span_s=60)
+    with pytest.raises(ConcurError, match=r"no answer from http://127\.0\.0\.1:9"):
+        plot.read_history("127.0.0.1:9", token=None, backend=None, span_s=60)
     with pytest.raises(ConfigError, match="nothing is remembered"):
         plot.draw(tmp_path / "day.png", report(active=[None] * 5, held=[None] * 5, footprint_tokens=[None] * 5))
 

@@ -208,6 +208,7 @@ def test_unknown_paths(path):
         answer = await client.answer()
         assert answer.status == 404
         assert b'"code":"unknown_path"' in answer.body
+        assert b"end in /v1" in answer.body
         assert not engine.seen
 
     against_proxy(test)

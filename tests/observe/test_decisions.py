@@ -44,6 +44,19 @@ def test_from_no_window_to_one_and_back(told):
     ]
 
 
+def test_another_law_may_count_in_another_unit(caplog):
+    log = DecisionLog()
+    with caplog.at_level("INFO", "concur_proxy.observe.decisions"):
+        log.moved(GPU, 40_000.0, 20_000.0, unit="tokens", reason="a")
+        log.moved(GPU, 20_000.0, 20_500.0, unit="sessions", reason="b")
+        log.moved(GPU, 20_500.0, 12.0, unit="sessions", reason="c")
+    assert caplog.messages == [
+        "window of gpu-0: 40,000 to 20,000 tokens: a",
+        "window of gpu-0: 20,000 tokens to 20,500 sessions: b",
+        "window of gpu-0: 20,500 to 12.0 sessions: c",
+    ]
+
+
 def test_what_becomes_of_batch_work_is_told_with_what_it_was_decided_by(caplog):
     with caplog.at_level("INFO", "concur_proxy.observe.decisions"):
         for becomes, p99_s in ((ColdLane.HELD, 3.456), (ColdLane.REFUSED, 4.0), (ColdLane.OPEN, None)):

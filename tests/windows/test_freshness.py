@@ -26,6 +26,11 @@ def test_what_is_stale_is_frozen(window):
     assert ask(fresh_only(), window, told={"age_s": 10.1}, **OLD).window == 16
 
 
+@pytest.mark.parametrize(("age_s", "words"), [(10.1, "no fresh signals for 10 s: "), (math.inf, "no signals yet: ")])
+def test_it_is_said_for_how_long_nothing_was_heard(age_s, words):
+    assert ask(fresh_only(), 40.0, told={"age_s": age_s}, **OLD).reason.startswith(words)
+
+
 def test_fresh_records_permit_growth_and_no_cut():
     assert ask(fresh_only(), 40.0, told={"age_s": 10.1}, records_age_s=10.0) == Verdict(40.0, "law")
     assert ask(fresh_only(), 4.0, told={"age_s": 10.1}, records_age_s=10.0).window == 16

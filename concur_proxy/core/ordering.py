@@ -24,7 +24,17 @@ from concur_proxy.model import BackendId
 class Line:
     """All lanes of one pool, and who has reserved what in it."""
 
-    __slots__ = ("_ageing", "_kept_from_cold", "_lanes", "_newest", "_reserved", "holds_cold", "order", "waiting")
+    __slots__ = (
+        "_ageing",
+        "_aside",
+        "_kept_from_cold",
+        "_lanes",
+        "_newest",
+        "_reserved",
+        "holds_cold",
+        "order",
+        "waiting",
+    )
 
     def __init__(self, order: Order) -> None:
         self.order = order
@@ -33,6 +43,7 @@ class Line:
         """Cold turns wait, whatever room there is."""
         self._ageing = Ageing(order.patience) if order.ages else None
         self._lanes: dict[LaneName, Lane] = {}
+        self._aside: list[Turn] = []
         self._newest: Entry | None = None
         """Of the turn that has arrived last, until it joins or the line is gone through again."""
         self._reserved: dict[BackendId, Place] = {}
@@ -159,8 +170,8 @@ class Line:
         self._reserved.clear()
         self._kept_from_cold.clear()
 
-    def take_first(self, able: Collection[BackendId]) -> Turn | None:
-        """Take out the first turn that may run on one of ``able``; it comes back by ``push``, or leaves."""
+    def first(self, able: Collection[BackendId]) -> Turn | None:
+        """Return the first turn that may run on one of ``able``; it stays where it is."""
         first: Entry | None = None
         for name, lane in list(self._lanes.items()):
             entry = lane.head()
@@ -170,14 +181,27 @@ class Line:
                 continue
             elif (first is None or self.order.goes_before(entry, first)) and lane.leads_to(able, self._kept_from_cold):
                 first = entry
-        if first is None:
-            return None
-        turn = first.turn
-        assert turn.lane is not None
-        turn.lane.pop()
+        return None if first is None else first.turn
+
+    def set_aside(self, turn: Turn) -> None:
+        """Take out a turn that finds no room, so that the next one is seen, until ``put_back``."""
+        lane, entry = turn.lane, turn.entry
+        assert lane is not None
+        assert entry is not None
+        if lane.head() is entry:
+            lane.pop()
+        else:  # somebody has come before it meanwhile
+            turn.entry = Entry(*entry)
+            lane.bury(entry)
         turn.lane = None
         self.waiting -= 1
-        return turn
+        self._aside.append(turn)
+
+    def put_back(self) -> None:
+        """Let those that were set aside have their places again."""
+        for turn in self._aside:
+            self.push(turn)
+        self._aside.clear()
 
     def reserve(self, backend: Backend, turn: Turn) -> bool:
         """Keep those behind ``turn`` from a backend until the line is gone through again; True where it keeps all.

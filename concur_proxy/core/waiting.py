@@ -183,9 +183,8 @@ class Waiting:
         able = {backend.id: backend for backend in pool.backends.values() if backend.up}
         observes = self._places.policy.mode == "observe"
         decisions: list[Decision] = []
-        blocked: list[Turn] = []
         undecided = 0
-        while able and (turn := pool.line.take_first(able)) is not None:
+        while able and (turn := pool.line.first(able)) is not None:
             backends = placement.candidates(turn, pool.line.open_for(turn, able))
             lease = self._admission.enter(turn, backends, now)
             if lease is None and observes and backends:
@@ -193,13 +192,13 @@ class Waiting:
             if lease is not None:
                 decisions.append(self.admitted(turn, lease))
                 continue
-            blocked.append(turn)
             undecided += len(backends) > 1
             for backend in backends if undecided > LOOK_AHEAD else _kept_for(backends):
                 if pool.line.reserve(backend, turn):
                     del able[backend.id]
-        for turn in blocked:
-            pool.line.push(turn)
+            if able:
+                pool.line.set_aside(turn)
+        pool.line.put_back()
         return decisions
 
     def dispatch_all(self, now: float) -> list[Decision]:

@@ -354,8 +354,8 @@ class GateMachine(RuleBasedStateMachine):
             lined_up = sum(turn.lane is not None for turn in gate._waiting.turns.values() if turn.facts.pool == pool.id)
             assert pool.line.waiting == lined_up
             if pool.line._ageing is not None:
-                assert len(pool.line._ageing._queued) <= len(pool.line._ageing._here) == lined_up
-                assert len(pool.line._ageing) <= 5 * lined_up + 3 * 64
+                assert pool.line._ageing.waiting == lined_up
+                assert len(pool.line._ageing) <= 6 * lined_up + 3 * 64
 
     def teardown(self):
         """Whatever has happened, everything can end, and leaves nothing behind but idle places."""

@@ -226,7 +226,8 @@ def test_a_cold_turn_takes_no_idle_place_of_a_hot_session_beside_an_engine_that_
         stand.finish(f"hot-{number}")
     assert "cold" in stand.held
     stand.finish("hot-19")
-    assert stand.wait(1.0) == ["cold"]  # nothing runs: all is permitted
+    stand.wait(1.0)
+    assert "cold" in stand.running  # nothing runs: all is permitted
 
 
 def test_what_hot_sessions_use_is_kept_for_them_when_they_are_fewer_for_a_while():

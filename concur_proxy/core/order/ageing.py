@@ -9,59 +9,64 @@ or slow the engines turn out to be, and where they could serve everybody in time
 from __future__ import annotations
 
 import heapq
+from typing import Final
 
 from concur_proxy.core.lane import FEW
+from concur_proxy.core.order.arrivals import Arrivals, Item
 from concur_proxy.core.sessions import Turn
 
-SOON_S = 1.0
+SOON_S: Final = 1.0
 """Shorter delays than this behind those who went before are nobody's concern."""
 
-_Item = tuple[float, int, Turn]
+WAITS: Final = 1
+QUEUED: Final = 2
+"""It stands in the second line, where some stand that run already."""
+PASSED: Final = 4
+"""It is overdue."""
 
 
 class Ageing:
     """Who would have gone, and who is overdue since. Takes as much memory as there are turns that wait."""
 
-    __slots__ = ("_dead", "_here", "_line", "_now", "_overdue", "_queued", "_waiters", "patience")
+    __slots__ = ("_dead", "_line", "_now", "_states", "_waiters", "patience", "waiting")
 
     def __init__(self, patience: float) -> None:
         self.patience = patience
-        self._here: set[int] = set()
-        """Tickets of the turns that wait."""
-        self._queued: set[int] = set()
-        """Tickets of those that wait in the second line; some of them run already."""
-        self._line: list[_Item] = []
+        self._states: dict[int, int] = {}
+        """Of tickets: which of the above is true."""
+        self.waiting = 0
+        """Turns that wait."""
+        self._line = Arrivals()
         self._dead = 0
-        self._waiters: list[_Item] = []
+        self._waiters: list[Item] = []
         """Turns that should have gone, by the time when they are overdue."""
-        self._overdue: set[int] = set()
         self._now = 0.0
 
     def __len__(self) -> int:
         """Return the number of entries kept, dead ones included."""
-        return len(self._line) + len(self._waiters) + len(self._overdue)
+        return len(self._states) + len(self._line) + len(self._waiters)
 
     def is_overdue(self, turn: Turn) -> bool:
-        return turn.ticket in self._overdue
+        return self._states.get(turn.ticket, 0) & PASSED != 0
 
     def joined(self, turn: Turn, key: float) -> None:
         """The turn waits; ``key``: its place, first come, first served."""
-        self._here.add(turn.ticket)
-        if turn.ticket not in self._queued:
-            self._queued.add(turn.ticket)
-            heapq.heappush(self._line, (key, turn.ticket, turn))
+        ticket = turn.ticket
+        if not self._states.get(ticket, 0) & QUEUED:
+            self._line.push((key, ticket, turn))
+        self._states[ticket] = WAITS | QUEUED
+        self.waiting += 1
 
     def granted(self, turn: Turn, now: float) -> None:
         """The turn has been let in: one of the second line goes, too."""
         self._now = now
-        self._leave(turn.ticket)
+        if self._leave(turn.ticket):
+            self._states[turn.ticket] = QUEUED
         self._serve()
 
     def gone(self, turn: Turn) -> None:
         """The turn was refused, or its client went away."""
-        self._leave(turn.ticket)
-        if turn.ticket in self._queued:
-            self._queued.remove(turn.ticket)
+        if self._leave(turn.ticket):
             self._bury()
         else:
             self._serve()  # it went long ago in the second line: both stay equally long
@@ -69,30 +74,36 @@ class Ageing:
     def newly_overdue(self, now: float) -> list[Turn]:
         """Return the turns that have become overdue by now."""
         self._now = now
-        found = []
+        found: list[Turn] = []
         while self._waiters and self._waiters[0][0] <= now:
-            turn = heapq.heappop(self._waiters)[2]
-            if turn.ticket in self._here and turn.ticket not in self._overdue:
-                self._overdue.add(turn.ticket)
+            _, ticket, turn = heapq.heappop(self._waiters)
+            state = self._states.get(ticket, 0)
+            if state & WAITS and not state & PASSED:
+                self._states[ticket] = state | PASSED
                 found.append(turn)
         return found
 
-    def _leave(self, ticket: int) -> None:
-        self._here.discard(ticket)
-        self._overdue.discard(ticket)
-        if len(self._waiters) > FEW and len(self._waiters) > 2 * len(self._here):
-            self._waiters = [item for item in self._waiters if item[1] in self._here]
+    def _leave(self, ticket: int) -> bool:
+        """The turn waits no more; True where it still stands in the second line."""
+        state = self._states.pop(ticket)
+        self.waiting -= 1
+        if len(self._waiters) > FEW and len(self._waiters) > 2 * self.waiting:
+            self._waiters = [item for item in self._waiters if self._states.get(item[1], 0) & WAITS]
             heapq.heapify(self._waiters)
+        return state & QUEUED != 0
 
     def _serve(self) -> None:
-        while self._line:
-            _, ticket, turn = heapq.heappop(self._line)
-            if ticket not in self._queued:
+        while (item := self._line.pop()) is not None:
+            _, ticket, turn = item
+            state = self._states.get(ticket, 0)
+            if not state & QUEUED:
                 self._dead -= 1
                 continue
-            self._queued.remove(ticket)
-            if ticket in self._here:
+            if state & WAITS:
+                self._states[ticket] = state - QUEUED
                 heapq.heappush(self._waiters, (self._overdue_at(turn), ticket, turn))
+            else:
+                del self._states[ticket]
             return
 
     def _overdue_at(self, turn: Turn) -> float:
@@ -104,6 +115,8 @@ class Ageing:
     def _bury(self) -> None:
         self._dead += 1
         if self._dead > FEW and self._dead > len(self._line) // 2:
-            self._line = [item for item in self._line if item[1] in self._queued]
-            heapq.heapify(self._line)
+            self._line = self._line.only(self._is_queued)
             self._dead = 0
+
+    def _is_queued(self, item: Item) -> bool:
+        return self._states.get(item[1], 0) & QUEUED != 0

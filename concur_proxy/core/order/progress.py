@@ -29,7 +29,7 @@ class TurnCounts:
     ``others`` are believed as far as nothing is known yet.
     """
 
-    __slots__ = ("_ended", "_fresh", "_others", "_remaining", "_seen", "_went_on")
+    __slots__ = ("_ended", "_fresh", "_longest", "_others", "_remaining", "_seen", "_went_on")
 
     def __init__(self, others: TurnCounts | None = None) -> None:
         self._others = others
@@ -38,26 +38,35 @@ class TurnCounts:
         self._seen = 0
         self._fresh = 0
         """Observations since the table was made."""
-        self._remaining = [0.0] * (LONGEST + 1)
-        self._tabulate()
+        self._longest = -1
+        """Turns of the longest session so far."""
+        self._remaining: list[float] = []
 
     def went_on(self, turns: int) -> None:
         """A session has had another turn after ``turns``."""
-        self._went_on[min(turns, LONGEST)] += 1.0
-        self._count()
+        turns = min(turns, LONGEST)
+        self._went_on[turns] += 1.0
+        self._count(turns)
 
     def ended(self, turns: int) -> None:
         """A session has ended with ``turns``, or nothing more is expected of it."""
-        self._ended[min(turns, LONGEST)] += 1.0
-        self._count()
+        turns = min(turns, LONGEST)
+        self._ended[turns] += 1.0
+        self._count(turns)
 
     def remaining(self, turns: int) -> float:
         """Return how many more turns to expect of a session that has had ``turns``."""
         if self._fresh > FEW and self._fresh * 8 > self._seen:
             self._tabulate()
-        return self._remaining[min(turns, LONGEST)]
+        turns = min(turns, LONGEST)
+        return self._remaining[turns] if turns < len(self._remaining) else self._unknown(turns)
 
-    def _count(self) -> None:
+    def _unknown(self, turns: int) -> float:
+        """Return what to expect of a session that is longer than any was."""
+        return TYPICAL_TURNS - 1.0 if self._others is None else self._others.remaining(turns)
+
+    def _count(self, turns: int) -> None:
+        self._longest = max(self._longest, turns)
         self._seen += 1
         self._fresh += 1
         if self._seen >= MEMORY:
@@ -69,9 +78,10 @@ class TurnCounts:
         """Sum up from the longest sessions down: each further turn happens if the session goes on."""
         self._fresh = 0
         last = self.going_on(LONGEST)
-        more = last / (1.0 - last)
-        self._remaining[LONGEST] = more
-        for turns in range(LONGEST - 1, -1, -1):
+        more = last / (1.0 - last) if self._longest == LONGEST else self._unknown(self._longest + 1)
+        known = min(self._longest, LONGEST - 1)
+        self._remaining = [more] * (self._longest + 1)
+        for turns in range(known, -1, -1):
             more = self.going_on(turns) * (1.0 + more)
             self._remaining[turns] = more
 

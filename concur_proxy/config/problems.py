@@ -49,7 +49,8 @@ def _complaint(detail: ErrorDetails, section: type[Section], field: FieldInfo | 
         return detail["msg"]
     if inner := section_of(field.annotation):
         return "must be a mapping of " + ", ".join(inner.model_fields)
-    return f"must be {_requirement(kind(field), allowed(field))}"
+    wanted = f"such as {field.examples[0]}" if field.examples else _requirement(kind(field), allowed(field))
+    return f"must be {wanted}"
 
 
 def _requirement(word: str, limits: str) -> str:

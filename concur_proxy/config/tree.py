@@ -279,6 +279,7 @@ class FleetSettings(Section):
     kubernetes_service: str | None = Field(
         None,
         pattern=r"^([a-z0-9-]{1,63}/)?[a-z0-9-]{1,63}$",
+        examples=["inference/vllm"],
         description="Service, or namespace/service, whose ready endpoints are backends (extra k8s).",
     )
     kubernetes_port: str | None = Field(
@@ -614,6 +615,7 @@ class TracingSettings(Section):
     endpoint: str | None = Field(
         None,
         pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
+        examples=["http://collector:4318"],
         description="OTLP receiver that spans go to, such as http://collector:4318 (extra otel); none: no tracing.",
     )
     protocol: Literal["http", "grpc"] = Field("http", description="What it speaks; gRPC is mostly on port 4317.")
@@ -637,6 +639,7 @@ class StateSettings(Section):
     name: str = Field(
         "concur",
         pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        examples=["team-a.production"],
         description="Of the deployment: its keys begin with it. Replicas of one proxy have the same.",
     )
 

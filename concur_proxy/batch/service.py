@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from functools import partial
 
 import orjson
@@ -25,6 +26,7 @@ from concur_proxy.batch.validation import Rules
 from concur_proxy.batch.worker import Worker
 from concur_proxy.config import Settings
 from concur_proxy.core.identity import namespace_of
+from concur_proxy.errors import StoreUnavailableError
 from concur_proxy.gateway.handler import Handler
 
 CREDENTIALS = ("authorization", "x-api-key")
@@ -47,6 +49,8 @@ class BatchService:
         if self._database.exclusive:
             self._progress.release_all()
             self.files.discard_unfinished()
+        self._remains: set[str] = set()
+        """Uploads that came to nothing, and that the store could not take back."""
         self.worker = Worker()
         self._access = handler.access
         self._entry = Entry(handler)
@@ -93,6 +97,7 @@ class BatchService:
         self, owner: str, content_type: str, stream: AsyncIterator[bytes], *, length: int | None = None
     ) -> Row:
         """Keep an uploaded file, whole or not at all. ``length``: bytes of the form, where its client tells."""
+        await self._discard(*self._remains)
         batch = self._settings.batch
         most = batch.max_file_bytes if length is None else min(batch.max_file_bytes, length)
         file = await self.worker.run(self.files.begin, owner, size=most, now=self.clock())
@@ -101,8 +106,16 @@ class BatchService:
             upload = Upload(file, self.files, self.worker, min(most, max(batch.max_bytes - others, 0)))
             return await upload.take(content_type, stream)
         except BaseException:
-            await self.worker.run(self.files.discard, file)
+            await self._discard(file)
             raise
+
+    async def _discard(self, *files: str) -> None:
+        """Forget uploads that came to nothing: now, or before the next one where the store fails."""
+        self._remains.update(files)
+        with suppress(StoreUnavailableError):
+            for file in files:
+                await self.worker.run(self.files.discard, file)
+                self._remains.discard(file)
 
     # what jobs are made of
 

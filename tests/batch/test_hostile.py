@@ -35,19 +35,19 @@ def proxy_of(engine: str, store: Path) -> ProxyProcess:
 
 
 @contextmanager
-def half_an_upload(proxy: ProxyProcess) -> Iterator[None]:
+def half_an_upload(proxy: ProxyProcess) -> Iterator[socket.socket]:
     """A client that has sent a part of its file, and waits."""
     head = b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n" % UPLOAD_BYTES
     form = b'--b\r\ncontent-disposition: form-data; name="file"; filename="f"\r\n\r\n' + b"x" * 1000
     with socket.create_connection(("127.0.0.1", proxy.port)) as slow:
         slow.sendall(head + b"content-type: multipart/form-data; boundary=b\r\n\r\n" + form)
-        yield
+        yield slow
 
 
-def takes(client: OpenAI) -> bool:
+def takes(client: OpenAI, size: int = UPLOAD_BYTES) -> bool:
     """Whether there is room for another upload."""
     try:
-        file = client.files.create(file=("f", b"x" * UPLOAD_BYTES), purpose="batch")
+        file = client.files.create(file=("f", b"x" * size), purpose="batch")
     except openai.APIStatusError as error:
         if error.status_code == 413:
             return False
@@ -56,9 +56,9 @@ def takes(client: OpenAI) -> bool:
     return True
 
 
-def until_it(takes_it: bool, client: OpenAI) -> None:
+def until_it(takes_it: bool, client: OpenAI, size: int = UPLOAD_BYTES) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while takes(client) != takes_it:
+    while takes(client, size) != takes_it:
         assert time.monotonic() < deadline
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from concur_proxy import pictures
 from concur_proxy.bench.engine_stats import EngineStats
+from concur_proxy.bench.families import Family
 from concur_proxy.bench.pairs import Ratio, ratio
 from concur_proxy.bench.player import PlayOptions, play
 from concur_proxy.bench.plots import History, draw
@@ -83,7 +84,7 @@ class Comparison:
 
 
 async def compare(
-    scripts: Sequence[SessionScript],
+    scripts: Sequence[SessionScript | Family],
     options: CompareOptions,
     *,
     on_progress: Callable[[Target, int, Progress], None] | None = None,
@@ -105,7 +106,7 @@ async def compare(
 
 
 async def run_once(
-    scripts: Sequence[SessionScript],
+    scripts: Sequence[SessionScript | Family],
     target: Target,
     options: CompareOptions,
     on_progress: Callable[[Progress], None] | None = None,
@@ -129,7 +130,7 @@ def _own_proxy(target: Target) -> ProxyProcess:
 
 
 def run_compare(
-    scripts: Sequence[SessionScript],
+    scripts: Sequence[SessionScript | Family],
     options: CompareOptions,
     console: Console,
     *,

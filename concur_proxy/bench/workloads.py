@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 
+from concur_proxy.bench.families import Family, family
 from concur_proxy.sim.data import coding_agents
 from concur_proxy.sim.workload import SessionScript, Shape, Spread, TurnScript, synthetic
+
+SUB_AGENT_TURNS = 1 / 3
+"""Of its parent's: what a synthetic sub-agent plays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +31,42 @@ class SyntheticAgents:
     think_sigma: float = 0.8
     """Width of the log-normal think times; 0: all alike."""
     seed: int = 0
+    sub_agents: int = 0
+    """How many begin at a time; their parent waits for them."""
+    sub_agents_after: float = 0.2
+    """Share of the turns, the last apart, behind which they begin."""
+
+    def families(self) -> tuple[Family, ...]:
+        """The agents with their sub-agents."""
+        random = Random(f"{self.seed}/sub-agents")
+        return tuple(self._family(script, random) for script in self.scripts())
+
+    def _family(self, script: SessionScript, random: Random) -> Family:
+        if not self.sub_agents:
+            return Family(script)
+        born = [index for index in range(len(script.turns) - 1) if random.random() < self.sub_agents_after]
+        return Family(script, {index: self._born(script, index, random) for index in born})
+
+    def _born(self, parent: SessionScript, index: int, random: Random) -> tuple[Family, ...]:
+        scripts = synthetic(self.sub_agents, self._shape(self.turns * SUB_AGENT_TURNS), seed=random.getrandbits(64))
+        return tuple(
+            Family(SessionScript(f"{parent.id}/{index}.{number}", one.prefix_tokens, one.turns))
+            for number, one in enumerate(scripts, 1)
+        )
 
     def scripts(self) -> tuple[SessionScript, ...]:
-        shape = Shape(
+        return synthetic(self.sessions, self._shape(self.turns), seed=self.seed)
+
+    def _shape(self, turns: float) -> Shape:
+        return Shape(
             prefix_tokens=self.prefix_tokens,
-            turns=Spread(self.turns),
+            turns=Spread(turns),
             first_prompt=Spread(self.first_tokens),
             new_prompt=Spread(self.new_tokens),
             output=Spread(self.output_tokens),
             think_s=Spread(self.think_s, self.think_sigma),
             rewrite_share=0.0,
         )
-        return synthetic(self.sessions, shape, seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +88,14 @@ class RecordedAgents:
 
     def scripts(self) -> tuple[SessionScript, ...]:
         return tuple(self._reduced(script) for script in itertools.islice(coding_agents(), self.sessions))
+
+    def families(self, recordings: Sequence[Family] | None = None) -> tuple[Family, ...]:
+        """The agents with their sub-agents; ``recordings``: others than the package's own, which have none."""
+        given = map(family, coding_agents()) if recordings is None else recordings
+        return tuple(self._smaller(one.cut(self.turns)) for one in itertools.islice(given, self.sessions))
+
+    def _smaller(self, whole: Family) -> Family:
+        return whole.of({script.id: self._reduced(script) for script in whole.members()})
 
     def _reduced(self, script: SessionScript) -> SessionScript:
         prefix = round(script.prefix_tokens * self.prompts)

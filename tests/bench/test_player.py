@@ -3,10 +3,11 @@ import json
 
 import pytest
 
-from concur_proxy.bench import player
+from concur_proxy.bench import asking
+from concur_proxy.bench.asking import answer_text
 from concur_proxy.bench.client import Reply
 from concur_proxy.bench.conversation import History
-from concur_proxy.bench.player import PlayOptions, _Run, answer_text, play
+from concur_proxy.bench.player import PlayOptions, _Run, play
 from concur_proxy.bench.workloads import SyntheticAgents
 from concur_proxy.errors import BackendError
 from concur_proxy.sim.server import EngineOptions, EngineServer
@@ -19,7 +20,7 @@ ONE = (SessionScript("a", 10, (TURN, TURN)),)
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch):
-    monkeypatch.setattr(player, "LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr(asking, "LONGEST_PAUSE_S", 0.0)
 
 
 def played(answer, scripts=ONE, options=None, **more):
@@ -98,8 +99,8 @@ def test_a_full_server_is_asked_again(status):
     ],
 )
 def test_a_server_says_when_to_come_back(monkeypatch, headers, tries, pause):
-    monkeypatch.setattr(player, "LONGEST_PAUSE_S", 60.0)
-    assert player._pause(Reply(503, headers, b""), tries) == pause
+    monkeypatch.setattr(asking, "LONGEST_PAUSE_S", 60.0)
+    assert asking._pause(Reply(503, headers, b""), tries) == pause
 
 
 def test_a_connection_that_died_before_an_answer_is_made_again():

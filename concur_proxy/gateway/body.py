@@ -14,6 +14,10 @@ import orjson
 
 from concur_proxy.core.prefix import prefix_key
 from concur_proxy.gateway.hints import NONE, Hints, of_body
+from concur_proxy.gateway.skim import skim
+
+LONG: Final = 64 << 10
+"""Bytes from which on a body is not read in full where nobody asks for all of it."""
 
 MODEL_PART: Final = re.compile(rb'name="?model"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,512})\r\n', re.IGNORECASE)
 """The ``model`` field of a multipart form."""
@@ -24,7 +28,9 @@ class BodyFacts:
     """The fields that identification, admission and the usage reader need."""
 
     fields: Mapping[str, Any] | None
-    """The whole JSON object, until it has been read; None where the body is none."""
+    """The whole JSON object, until it has been read; None where the body is none, or ``in_part``."""
+    in_part: bool
+    """Of a long body only what is below was looked for."""
     model: str | None
     stream: bool
     include_usage: bool
@@ -42,6 +48,7 @@ class BodyFacts:
         self,
         *,
         fields: Mapping[str, Any] | None = None,
+        in_part: bool = False,
         model: str | None = None,
         stream: bool = False,
         include_usage: bool = False,
@@ -54,6 +61,7 @@ class BodyFacts:
         hints: Hints = NONE,
     ) -> None:
         self.fields = fields
+        self.in_part = in_part
         self.model = model
         self.stream = stream
         self.include_usage = include_usage
@@ -69,18 +77,33 @@ class BodyFacts:
 NOTHING: Final = BodyFacts()
 
 
-def facts(body: bytes) -> BodyFacts:
-    """Read a JSON body; anything else gives ``NOTHING``."""
+def facts(body: bytes, *, in_full: bool = True) -> BodyFacts:
+    """Read a JSON body; anything else gives ``NOTHING``. ``in_full``: ``fields`` are wanted, however long it is."""
+    if not in_full and len(body) > LONG:
+        part = skim(body)
+        if part is not None:
+            told = _facts(part, in_part=True)
+            if told.include_usage or "stream_options" not in part:  # else they may have to be completed
+                return told
+    fields = fields_of(body)
+    return NOTHING if fields is None else _facts(fields)
+
+
+def fields_of(body: bytes) -> dict[str, Any] | None:
+    """Return a JSON object; None for anything else."""
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return NOTHING
-    if not isinstance(fields, dict):
-        return NOTHING
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+def _facts(fields: dict[str, Any], *, in_part: bool = False) -> BodyFacts:
     get = fields.get
     options = get("stream_options")
     return BodyFacts(
-        fields=fields,
+        fields=None if in_part else fields,
+        in_part=in_part,
         model=_text(get("model")),
         stream=get("stream") is True,
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
@@ -142,15 +165,16 @@ def _media_in(part: Mapping[str, Any]) -> int:
     return len(media) if isinstance(media, str) and (media.startswith("data:") or len(media) > 1024) else 0
 
 
-def with_usage_requested(body: bytes, fields: Mapping[str, Any]) -> bytes:
+def with_usage_requested(body: bytes, fields: Mapping[str, Any] | None) -> bytes:
     """Ask the engine for the usage event of a stream: one insertion, every other byte as it was.
 
-    Only a body that already has ``stream_options`` is written anew, because one key in it changes.
+    Only a body that already has ``stream_options`` is written anew, because one key in it changes. ``fields`` None: it
+    has some, and these are not among them.
     """
-    options = fields.get("stream_options")
-    if "stream_options" in fields:
+    if fields is not None and "stream_options" in fields:
+        options = fields["stream_options"]
         asked = {**(options if isinstance(options, dict) else {}), "include_usage": True}
         return orjson.dumps({**fields, "stream_options": asked})
     start = body.index(b"{") + 1
-    comma = b"," if fields else b""
+    comma = b"" if fields is not None and not fields else b","
     return b'%b"stream_options":{"include_usage":true}%b%b' % (body[:start], comma, body[start:])

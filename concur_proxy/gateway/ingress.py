@@ -22,13 +22,13 @@ _process = secrets.token_hex(8)
 _counter = itertools.count(10**15 + secrets.randbits(32))  # sixteen digits from the first on
 
 
-def body_facts(body: bytes, headers: Mapping[str, str]) -> BodyFacts:
-    """Read the body once; compressed and other bodies tell nothing."""
+def body_facts(body: bytes, headers: Mapping[str, str], *, in_full: bool = True) -> BodyFacts:
+    """Read the body once; compressed and other bodies tell nothing. ``in_full``: see ``body.facts``."""
     if not body or "content-encoding" in headers:
         return NOTHING
     if headers.get("content-type", "").lower().startswith("multipart/"):
         return multipart_facts(body)
-    return facts(body)
+    return facts(body, in_full=in_full)
 
 
 def origin(headers: Mapping[str, str], peer: bytes, scheme: bytes) -> Origin:

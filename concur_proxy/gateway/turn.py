@@ -23,7 +23,7 @@ from concur_proxy.errors import (
 from concur_proxy.gateway import credentials, hints, ingress, replies, retries, unnamed
 from concur_proxy.gateway.alias import with_model
 from concur_proxy.gateway.background import UNFINISHED, StateReader
-from concur_proxy.gateway.body import NOTHING, BodyFacts, with_usage_requested
+from concur_proxy.gateway.body import NOTHING, BodyFacts, fields_of, with_usage_requested
 from concur_proxy.gateway.connection import Failure
 from concur_proxy.gateway.exchange import Exchange
 from concur_proxy.gateway.headers import ResponseHead, request_lines
@@ -167,45 +167,54 @@ class Turn:
 
     def _identify(self) -> None:
         exchange, handler = self._exchange, self._handler
-        self._told = told = ingress.body_facts(exchange.body, exchange.lowered)
-        if handler.aliases and told.model in handler.aliases:
-            self._ask_for(told, handler.aliases[told.model])
-        familiar = exchange.familiar
-        if familiar is not None and familiar.identity is not None and familiar.settings is handler.settings:
+        familiar, settings = exchange.familiar, handler.settings
+        if familiar is not None and familiar.identity is not None and familiar.settings is settings:
             namespace = familiar.namespace
             self._tenant, self._identity = familiar.tenant, familiar.identity
         else:
-            namespace = self._read_headers(told)
-        if self._identity.session is None and handler.lineage is not None and self._route.gated:
-            self._recognise(handler.lineage, namespace)
-        if self._route.spliceable and told.stream and not told.include_usage and handler.settings.request_usage:
-            assert told.fields is not None
+            namespace = self._read_headers()
+        in_full = self._identity.session is None or settings.resume_streams
+        self._told = told = ingress.body_facts(exchange.body, exchange.lowered, in_full=in_full)
+        if handler.aliases and told.model in handler.aliases:
+            self._ask_for(told, handler.aliases[told.model])
+        if self._identity.session is None:
+            self._read_body(told, namespace)
+        if self._route.spliceable and told.stream and not told.include_usage and settings.request_usage:
             exchange.body = with_usage_requested(exchange.body, told.fields)
             self._wants_event = True
-        if handler.settings.resume_streams and told.fields is not None and may_resume(self._route.kind, told.fields):
+        if settings.resume_streams and told.fields is not None and may_resume(self._route.kind, told.fields):
             self._record = StreamRecord(self._route.kind, wants_usage=told.include_usage)
         told.fields = None  # held turns are many: they keep the bytes only
 
-    def _read_headers(self, told: BodyFacts) -> str:
-        """Find out whose request this is, and of which session; return the namespace of its sessions."""
+    def _read_headers(self) -> str:
+        """Find out whose request this is, and of which session by its headers; return the namespace of its sessions."""
         exchange, handler = self._exchange, self._handler
         caller, familiar, settings = exchange.caller, exchange.familiar, handler.settings
         namespace = caller.namespace if caller is not None else handler.namespace_of(exchange.lowered)
         owner = caller.name if caller is not None else namespace
         self._tenant = hints.tenant(owner, settings.tenant_header, exchange.lowered)
-        names = settings.session_headers
-        identity = sessions.identify(exchange.lowered, None, namespace=namespace, operator_headers=names)
-        if identity.session is None:
-            identity = sessions.identify(exchange.lowered, told.fields, namespace=namespace, operator_headers=names)
-        elif familiar is not None:
+        identity = sessions.identify(
+            exchange.lowered, None, namespace=namespace, operator_headers=settings.session_headers
+        )
+        if identity.session is not None and familiar is not None:
             familiar.settings, familiar.namespace = settings, namespace
             familiar.tenant, familiar.identity = self._tenant, identity
         self._identity = identity
         return namespace
 
+    def _read_body(self, told: BodyFacts, namespace: str) -> None:
+        """Find out of which session a request is whose headers do not tell."""
+        handler, names = self._handler, self._handler.settings.session_headers
+        self._identity = sessions.identify(
+            self._exchange.lowered, told.fields, namespace=namespace, operator_headers=names
+        )
+        if self._identity.session is None and handler.lineage is not None and self._route.gated:
+            self._recognise(handler.lineage, namespace)
+
     def _ask_for(self, told: BodyFacts, served: str) -> None:
         """The client has asked for a model by an alias."""
-        self._exchange.body = with_model(self._exchange.body, told.fields, served)
+        body = self._exchange.body
+        self._exchange.body = with_model(body, fields_of(body) if told.in_part else told.fields, served)
         told.model = served
         if told.fields is not None:
             told.fields = {**told.fields, "model": served}

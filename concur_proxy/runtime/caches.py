@@ -30,7 +30,7 @@ class Caches:
         try:
             from concur_proxy.control.kv_events import KvEvents  # noqa: PLC0415 - an extra: only who wants it needs it
         except ModuleNotFoundError as error:
-            if error.name not in {"zmq", "msgspec"}:
+            if error.name != "zmq":
                 raise
             raise ConfigError(f"backend {settings.id}: {NO_LIBRARY}") from None
         follower = KvEvents(settings.id, settings.kv_events_url, self._dispatcher.follow_cache)

@@ -1,0 +1,105 @@
+"""Reads of a long JSON body what is asked of every body, and passes over the rest without building it.
+
+A long conversation is nearly all text that nobody here looks at, and building that takes longer than seeing where it
+ends. Grammar is checked throughout. Only two things go unnoticed within what is passed over: bytes that are no UTF-8,
+and numbers that no float can hold. A full reading refuses those; here facts are found, and the engine refuses.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from concur_proxy.core.prefix import SYSTEM_ROLES
+
+ABSENT: Final = msgspec.Raw()
+QUOTE: Final = ord('"')
+PLAIN: Final[dict[str, Any]] = {"content": ""}
+"""Stands for every message of the conversation that is plain text."""
+
+
+class Message(msgspec.Struct, gc=False):
+    """What is asked of a message: who speaks, and whether it brings media."""
+
+    role: msgspec.Raw = ABSENT
+    content: msgspec.Raw = ABSENT
+    image_url: msgspec.Raw = ABSENT
+    input_audio: msgspec.Raw = ABSENT
+    source: msgspec.Raw = ABSENT
+    video_url: msgspec.Raw = ABSENT
+    audio_url: msgspec.Raw = ABSENT
+    file_data: msgspec.Raw = ABSENT
+
+
+class Body(msgspec.Struct, gc=False):
+    """What is asked of a body. A conversation that is no list of objects fits no ``Body``: it is read in full."""
+
+    messages: list[Message] | None = None
+    input: list[Message] | None = None
+    model: msgspec.Raw = ABSENT
+    stream: msgspec.Raw = ABSENT
+    stream_options: msgspec.Raw = ABSENT
+    max_completion_tokens: msgspec.Raw = ABSENT
+    max_tokens: msgspec.Raw = ABSENT
+    max_output_tokens: msgspec.Raw = ABSENT
+    n: msgspec.Raw = ABSENT
+    system: msgspec.Raw = ABSENT
+    instructions: msgspec.Raw = ABSENT
+    prompt: msgspec.Raw = ABSENT
+    tools: msgspec.Raw = ABSENT
+    lora_path: msgspec.Raw = ABSENT
+    cache_salt: msgspec.Raw = ABSENT
+    previous_response_id: msgspec.Raw = ABSENT
+    background: msgspec.Raw = ABSENT
+    priority: msgspec.Raw = ABSENT
+    nvext: msgspec.Raw = ABSENT
+    deadline_seconds: msgspec.Raw = ABSENT
+
+
+TALKS: Final = ("messages", "input")
+NAMES: Final = tuple(name for name in Body.__struct_fields__ if name not in TALKS)
+ASKED: Final = Message.__struct_fields__
+MEDIA: Final = ASKED[1:]
+_read = msgspec.json.Decoder(Body).decode
+
+
+def skim(body: bytes) -> dict[str, Any] | None:
+    """Return the fields that are asked of every body, None where it has to be read in full to know them.
+
+    They are what a full reading gives, but that messages of plain text are ``PLAIN``, and others have no names but
+    those of ``Message``.
+    """
+    try:
+        found = _read(body)
+        fields = _parsed(found, NAMES)
+        for name in TALKS:
+            talk = getattr(found, name)
+            if talk is not None:
+                fields[name] = _talk(talk)
+    except (msgspec.MsgspecError, RecursionError, orjson.JSONDecodeError):
+        return None
+    return fields
+
+
+def _parsed(found: msgspec.Struct, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: orjson.loads(memoryview(raw)) for name in names if (raw := getattr(found, name)) is not ABSENT}
+
+
+def _talk(messages: list[Message]) -> list[dict[str, Any]]:
+    """Return a conversation: what opens the prompt in full, of the rest what may be media."""
+    opening = 0
+    while opening < len(messages) and _opens(messages[opening]):
+        opening += 1
+    talk = [_parsed(message, ASKED) for message in messages[:opening]]
+    talk += [PLAIN if _is_plain(message.content) else _parsed(message, MEDIA) for message in messages[opening:]]
+    return talk
+
+
+def _opens(message: Message) -> bool:
+    return message.role is not ABSENT and orjson.loads(memoryview(message.role)) in SYSTEM_ROLES
+
+
+def _is_plain(content: msgspec.Raw) -> bool:
+    return content is not ABSENT and memoryview(content)[0] == QUOTE

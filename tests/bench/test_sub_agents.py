@@ -117,7 +117,7 @@ def test_an_agent_begins_when_its_scenario_says():
 
 
 def test_everybody_gets_through_a_window_of_one():
-    """A parent holds the only place while its sub-agents want one: they take it, and it comes back before the others."""
+    """A parent holds the only place while its sub-agents want one: they take it, and it comes back before others."""
     agents = SyntheticAgents(
         sessions=6,
         turns=6,

@@ -208,6 +208,17 @@ class Backend:
         """No other replica has a share of the window."""
         return self.window + ROUNDING >= self.whole
 
+    @property
+    def parts(self) -> float:
+        """How many times as large the whole window is as this replica's share of it; 1 where that is not known."""
+        return self.whole / self.window if 0.0 < self.window < self.whole < math.inf else 1.0
+
+    def see_elsewhere(self, running: int, now: float) -> None:
+        """Hear how many turns other replicas run there now."""
+        self.elsewhere = running
+        self._peak_running.see(self.running + running, now=now)
+        self._see_starved(now)
+
     def charged(self, session: Session) -> int:
         """Return what a session that has a place counts for in the window's unit."""
         return 1 if self.unit is SESSIONS else session.charged
@@ -287,7 +298,7 @@ class Backend:
 
     def is_starved(self, now: float) -> bool:
         """Nothing runs, or far less than has run lately and could run with the sessions that are active."""
-        best = min(self._peak_running.at(now), self.active)
+        best = min(self._peak_running.at(now), self.active * self.parts)
         running = self.running + self.elsewhere
         return running == 0 or running < STARVED * best
 
@@ -379,7 +390,7 @@ class Backend:
             self._busy_from = now
         self.running += 1
         self.running_tokens += turn.tokens
-        self._peak_running.see(self.running, now=now)
+        self._peak_running.see(self.running + self.elsewhere, now=now)
         self._see_starved(now)
         if turn.is_branch:
             self.branches += 1

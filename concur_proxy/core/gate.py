@@ -377,8 +377,9 @@ class Gate:
         turns wait at others for room.
         """
         state = self._pools.backend(backend)
-        state.whole, state.elsewhere, state.may_have_room = whole, elsewhere, may_have_room
+        state.whole, state.may_have_room = whole, may_have_room
         state.set_window(window)
+        state.see_elsewhere(elsewhere, now)
         if wanted:
             self._places.give_back(state, now=now)
         return self.resize(backend, window, hard=hard, now=now)
@@ -423,7 +424,7 @@ class Gate:
             session.paused = session.place is None and session.footprint > 0
             return self._waiting.dispatch(state.pool, now)
         tokens = state.charged_tokens or origin.own(session, session.footprint)
-        handover.leave_context(session, origin, tokens)
+        origin.shadow.take_in(session, tokens)
         if not place:
             session.paused = session.footprint > 0
             return []
@@ -441,6 +442,7 @@ class Gate:
         if session.running or session.held:
             session.ended = True
             return
+        session.left_at = None  # it has come back, if not here
         if session.origin is not None:
             session.origin.shadow.forget(session)
         self._places.let_go(session)

@@ -89,13 +89,6 @@ def learn(session: Session, state: SessionState, origin: Backend | None, *, now:
         session.computed_before = -1  # what other replicas' turns have computed since is not known here
 
 
-def leave_context(session: Session, origin: Backend, tokens: int) -> None:
-    """Believe that the context is in the engine's cache, the newest there: its turn is about to come."""
-    if tokens > 0 and not origin.shadow.is_warm(session):
-        origin.shadow.start(session, tokens)
-        origin.shadow.end(session, tokens, tokens)
-
-
 def _think_time(state: tuple[int, float, float] | None) -> ThinkTime | None:
     if state is None:
         return None

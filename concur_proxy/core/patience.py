@@ -9,7 +9,6 @@ starved for as long as that: then no more than twice the time is lost that one w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Final
@@ -57,6 +56,4 @@ def _lost_tokens(backend: Backend, losers: Iterable[Session], arriving: int, now
 def _returns_per_s(backend: Backend, now: float) -> float:
     """Return how many idle sessions come back in a second; of a share of the engine, others have as many."""
     newest: Collection[Session] = list(islice(reversed(backend.idle), LOOKED_AT))
-    here = sum(backend.returns.per_s(session, now) for session in newest)
-    shared = 0.0 < backend.window < backend.whole < math.inf
-    return here * backend.whole / backend.window if shared else here
+    return backend.parts * sum(backend.returns.per_s(session, now) for session in newest)

@@ -29,14 +29,19 @@ BLOCK_TOKENS: Final = 16
 """The least that a context occupies; bounds the number of contexts by the capacity."""
 
 
-@dataclass(slots=True)
+@dataclass(init=False, slots=True)
 class _Left:
     """A context that nothing runs on: what there was, and what of it has not been evicted."""
 
     whole: int
     resident: int
-    told: bool = False
+    told: bool
     """The engine itself says what is resident."""
+
+    def __init__(self, whole: int, resident: int, told: bool = False) -> None:  # noqa: FBT001, FBT002
+        self.whole = whole
+        self.resident = resident
+        self.told = told
 
     @property
     def is_warm(self) -> bool:
@@ -50,7 +55,7 @@ class Shadow:
     turned cold is returned: the turns of those sessions may run elsewhere now.
     """
 
-    __slots__ = ("_followed", "_idle", "_pinned", "_shared", "_sizes", "_tokens", "capacity", "trust")
+    __slots__ = ("_followed", "_gone_until", "_idle", "_pinned", "_shared", "_sizes", "_tokens", "capacity", "trust")
 
     def __init__(self, sizes: PrefixSizes) -> None:
         self.capacity: float | None = None
@@ -61,6 +66,8 @@ class Shadow:
         self._idle: OrderedDict[Session, _Left] = OrderedDict()
         self._shared = SharedTokens()
         self._tokens = 0
+        self._gone_until = -math.inf
+        """When the context that was used last, of those that were evicted, had been used."""
         self._followed = False
         """The engine tells of contexts: who has just ended is not reckoned away before it is told of."""
 
@@ -106,6 +113,23 @@ class Shadow:
             self._shared.leave(session.prefix_key)
         return self._evict()
 
+    def take_in(self, session: Session, tokens: int) -> None:
+        """Believe that a session which comes from another replica has left ``tokens`` behind, when it was used last.
+
+        Not where contexts that were used later are gone.
+        """
+        used_at = _used_at(session)
+        if tokens <= 0 or self.capacity is None or self.is_warm(session) or used_at <= self._gone_until:
+            return
+        self.forget(session)
+        left = max(tokens, BLOCK_TOKENS)
+        self._shared.join(session.prefix_key, self._sizes.of(session.prefix_key))
+        self._idle[session] = _Left(left, left, self._followed)
+        self._tokens += left
+        for other in [each for each in self._idle if each is not session and _used_at(each) > used_at]:
+            self._idle.move_to_end(other)
+        self._evict()
+
     def forget(self, session: Session) -> None:
         """A session that nothing runs for is another replica's from now on."""
         left = self._idle.pop(session, None)
@@ -119,6 +143,7 @@ class Shadow:
         for session, left in self._idle.items():
             self._tokens -= left.resident
             self._shared.leave(session.prefix_key)
+            self._gone_until = max(self._gone_until, session.finished_at or -math.inf)
         self._idle.clear()
         return lost
 
@@ -188,6 +213,7 @@ class Shadow:
             self._tokens -= taken
             if was_warm and not left.is_warm:
                 cooled.append(session)
+                self._gone_until = max(self._gone_until, session.finished_at or -math.inf)
             if left.resident == 0:
                 self._drop(session)
         return cooled
@@ -202,3 +228,8 @@ class Shadow:
     def _drop(self, session: Session) -> None:
         del self._idle[session]
         self._shared.leave(session.prefix_key)
+
+
+def _used_at(session: Session) -> float:
+    """Return when a session's last turn ended; where that is not known, now."""
+    return math.inf if session.finished_at is None else session.finished_at

@@ -270,24 +270,31 @@ class Replica:
         for name, (grant, target, *decided) in (answer["shares"] or {}).items():
             backend = BackendId(name)
             if (holding := self._holdings.get(backend)) is not None:
-                holding.target, whole = float(target), holding.whole
+                holding.target, whole, running = float(target), holding.whole, holding.running_elsewhere
                 if decided:
                     whole = Whole(float(decided[0]), Unit(decided[2]), decided[1])
                     holding.elsewhere = float(decided[3])
                     holding.running_elsewhere, holding.waiting_elsewhere = decided[4], decided[5]
                 if whole is not None:
-                    self._apply(backend, holding, float(grant), whole)
+                    self._apply(backend, holding, float(grant), whole, news=running != holding.running_elsewhere)
                 self._tell_capacity(backend, holding)
         if answer["moves"] or any(self._holdings[each].in_force < using[each] - 1e-9 for each in using):
             self.sync_soon()  # what we have given back is others' when Redis has heard that we have
         if answer["leader"] in {"", self.name}:
             self.leader.renew()
 
-    def _apply(self, backend: BackendId, holding: Holding, grant: float, whole: Whole) -> None:
+    def _apply(self, backend: BackendId, holding: Holding, grant: float, whole: Whole, *, news: bool) -> None:
+        """Put a share in force; ``news``: the gate should hear of others, whatever the share."""
         if whole.unit is not holding.unit:
             holding.whole = whole
             self._set_unit(backend, holding, whole.unit)
-        elif grant != holding.in_force or whole != holding.whole or self.door.held or self._is_over(backend, grant):
+        elif (
+            news
+            or grant != holding.in_force
+            or whole != holding.whole
+            or self.door.held
+            or self._is_over(backend, grant)
+        ):
             holding.in_force, holding.whole = grant, whole
             self._set_share(backend, holding)
 

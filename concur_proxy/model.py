@@ -163,6 +163,8 @@ class AdmitWhy(enum.Enum):
     OBSERVED = "observed"
     """Observe mode: would have been held or refused."""
 
+    __hash__ = object.__hash__  # counted for every turn, too
+
 
 @dataclass(init=False, slots=True, unsafe_hash=True)
 class Lease:

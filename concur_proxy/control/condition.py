@@ -148,6 +148,10 @@ class Condition:
 
     def turn_ended(self, outcome: Outcome, *, now: float) -> list[BackendEvent]:
         """Take in how a turn ended there."""
+        if not self._streak and not self._rest_s and outcome not in _FAILED:  # as nearly always
+            if outcome not in _SAYS_NOTHING:
+                self._alive_at = now
+            return []
         before = self.state
         if outcome in _FAILED:
             self._streak += 1

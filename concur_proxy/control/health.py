@@ -105,7 +105,9 @@ class Health:
     def turn_ended(self, backend: BackendId, outcome: Outcome) -> None:
         """Hear from the data path how a turn ended there; a failure brings the next probe forward."""
         if (watched := self._watched.get(backend)) is not None:
-            self._tell(watched, watched.condition.turn_ended(outcome, now=self._clock()))
+            events = watched.condition.turn_ended(outcome, now=self._clock())
+            if events:
+                self._tell(watched, events)
             if watched.condition.suspect:
                 watched.wake.set()
 

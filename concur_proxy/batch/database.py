@@ -44,6 +44,10 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
+PATIENCE_S = 1.0
+"""For another process that is about to close a file, or gives up on it as we begin at the same time."""
+
+
 class SqliteDatabase:
     """One file, for one process: a second one is refused, a killed one leaves it as after its last transaction."""
 
@@ -53,11 +57,7 @@ class SqliteDatabase:
         """ConfigError where the file cannot be used."""
         try:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # it holds prompts, and keys of unfinished batches
-            self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
-            for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
-                self._connection.execute(f"PRAGMA {pragma}")
-            self._connection.execute("BEGIN EXCLUSIVE")  # takes the lock that is kept from now on
-            self._connection.execute("COMMIT")
+            self._connection = _opened(path)
         except (OSError, sqlite3.Error) as error:
             locked = "locked" in str(error)
             remedy = "another process uses it" if locked else getattr(error, "strerror", None) or str(error)
@@ -94,6 +94,20 @@ class _SqliteTransaction:
 
     def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> None:
         self._connection.executemany(statement, values)
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    """Return a connection that holds the lock of its file; where it cannot, it holds nothing that others wait for."""
+    connection = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False)
+    try:
+        for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.execute("BEGIN EXCLUSIVE")  # takes the lock that is kept from now on
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _named(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> Row:

@@ -1,4 +1,4 @@
-"""The disk under the store is full for a while: clients are told, and nothing is lost."""
+"""The file of the store: a disk that is full for a while, and a second proxy that wants it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import openai
 import pytest
 from openai import OpenAI
 
+from concur_proxy.errors import BackendError
 from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.batch.test_client import MODEL, chat, client_of, content, submit, upload, wait
 from tests.batch.test_hostile import MOST_BYTES, UPLOAD_BYTES, half_an_upload, takes, until_it
-from tests.clients.stack import ProxyProcess
+from tests.clients.stack import ProxyProcess, metric
 
 PATIENCE_S = 60.0
 FILE_BYTES, PROBE_BYTES = 30_000, 25_000
@@ -85,3 +86,19 @@ def test_an_upload_that_the_disk_cannot_take_leaves_nothing_behind(tmp_path: Pat
                 assert slow.recv(100).startswith(b"HTTP/1.1 503 ")
                 refused(client)
             assert takes(client), "what was promised to it is promised no more"
+
+
+def test_a_second_proxy_is_refused_and_the_first_one_goes_on(tmp_path: Path) -> None:
+    store = tmp_path / "batches.db"
+    engine = EngineServer(EngineOptions(port=0, model=MODEL, speed=SPEED))
+    with engine, proxy_of(engine.url, store) as proxy, client_of(proxy, "k") as client:
+        batch = submit(client, [chat(number, tokens=20) for number in range(LINES)]).id
+        while client.batches.retrieve(batch).request_counts.completed < 10:
+            time.sleep(0.02)
+        with pytest.raises(BackendError, match="another process uses it"):
+            proxy_of(engine.url, store)
+        done = wait(client, batch, patience_s=PATIENCE_S)
+        assert client.batches.retrieve(batch).status == "completed"
+        answers = content(client, done.output_file_id)
+        assert metric(engine.url, "vllm:request_success_total") == LINES, "no line was sent twice"
+    assert [answer["custom_id"] for answer in answers] == [f"id {number}" for number in range(LINES)]

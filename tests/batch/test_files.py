@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from concur_proxy.batch import schema
+from concur_proxy.batch import database, schema
 from concur_proxy.batch.database import SqliteDatabase
 from concur_proxy.batch.files import CHUNK_BYTES, UPLOAD_S, Page
 from concur_proxy.batch.records import Answer, NewLine
@@ -132,6 +134,23 @@ def test_the_file_is_its_owners_alone_and_one_process_is(tmp_path: Path) -> None
             SqliteDatabase(str(path))
     with sqlite(path) as again, again.database.transaction() as t:
         assert t.rows("SELECT value FROM meta WHERE name = 'version'") == [{"value": schema.VERSION}]
+
+
+def test_a_process_that_is_about_to_close_the_file_is_waited_for(tmp_path: Path, monkeypatch) -> None:
+    """Nor do two that begin at the same time give up for each other."""
+    monkeypatch.setattr(database, "PATIENCE_S", 60.0)
+    path, begins = str(tmp_path / "store.db"), Event()
+
+    def second() -> SqliteDatabase:
+        begins.set()
+        return SqliteDatabase(path)
+
+    with ThreadPoolExecutor(1) as thread:
+        first = SqliteDatabase(path)
+        waits = thread.submit(second)
+        begins.wait()
+        first.close()
+        waits.result().close()
 
 
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from concur_proxy.sim.server import EngineOptions, EngineServer
 from tests.clients.stack import ProxyProcess
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "concur-proxy.service"
+PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
 
 
@@ -55,6 +57,32 @@ def test_systemd_thinks_that_little_is_exposed(unit):
 
 def test_streams_have_time_to_end():
     assert int(settings()["TimeoutStopSec"][0]) > ServerSettings().grace_s + 10
+
+
+def test_its_commands_bring_up_what_the_page_configures(tmp_path):
+    """The steps of docs/deploy.md, with folders and ports of our own in place of the system's."""
+    section = PAGE.read_text().partition("## On a server, with systemd")[2].partition("\n## ")[0]
+    (text,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    keygen = re.search(r"^/opt/concur-proxy/bin/concur-proxy (keygen .*)$", section, re.MULTILINE)[1]
+    program = [sys.executable, "-m", "concur_proxy"]
+    key = subprocess.run([*program, *keygen.split()], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    with EngineServer(EngineOptions(port=0, model="m", speed=100.0)) as engine:
+        for theirs, ours in (("/etc/concur-proxy", tmp_path), ("/var/lib/concur-proxy", tmp_path)):
+            text = text.replace(theirs, str(ours))
+        (tmp_path / "config.yaml").write_text(text.replace("http://127.0.0.1:8000", engine.url))
+        check, serve = (
+            settings()[name][0].removeprefix("/opt/concur-proxy/bin/concur-proxy ").replace("/etc/concur-proxy/", "")
+            for name in ("ExecStartPre", "ExecStart")
+        )
+        checked = subprocess.run([*program, *check.split()], cwd=tmp_path, check=False, capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stderr
+        assert serve == "serve --config config.yaml"
+        with ProxyProcess([], flags=["--config", str(tmp_path / "config.yaml")]) as proxy:
+            assert httpx.get(f"{proxy.url}/livez").status_code == 200
+            asked = {"model": "m", "max_tokens": 2, "messages": [{"role": "user", "content": "hi"}]}
+            for headers, status in (({}, 401), ({"authorization": f"Bearer {key.strip()}"}, 200)):
+                answer = httpx.post(f"{proxy.url}/v1/chat/completions", json=asked, headers=headers, timeout=30)
+                assert answer.status_code == status
 
 
 def test_the_proxy_lives_without_memory_that_is_writable_and_executable(tmp_path):

@@ -27,10 +27,10 @@ class AnsweredError(ConcurError):
 
 
 class ProxyClient:
-    """``url`` may be a bare host and port; ``token``: the admin token, where one is set."""
+    """``url`` may be a bare host and port, or the base URL of clients, which ends in ``/v1``; ``token``: the admin token, where one is set."""
 
     def __init__(self, url: str, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
-        self.url = (url if "://" in url else f"http://{url}").rstrip("/")
+        self.url = (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout_s = timeout_s
 
@@ -57,7 +57,7 @@ class ProxyClient:
                 f"no answer from {self.url}: {str(error).rstrip('.')}. Is the proxy running? Name its address."
             ) from None
         if answer.status_code != httpx.codes.OK:
-            words = _said(answer, "message") or _usual(answer)
+            words = _usual(answer) if _no_proxy(path, answer) else _said(answer, "message") or _usual(answer)
             message = f"{self.url} answered {answer.status_code}: {words}"
             raise AnsweredError(message, answer.status_code, _said(answer, "code"))
         try:
@@ -71,6 +71,11 @@ def _said(answer: httpx.Response, name: str) -> str | None:
         return str(answer.json()["error"][name])
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _no_proxy(path: str, answer: httpx.Response) -> bool:
+    """Every proxy has a status: who says in words of its own that there is none is an engine, or something else."""
+    return path == "status" and answer.status_code == httpx.codes.NOT_FOUND
 
 
 def _usual(answer: httpx.Response) -> str:

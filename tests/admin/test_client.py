@@ -13,7 +13,8 @@ def test_a_status_comes_as_it_was_sent():
     with serving(200, STATUS.model_dump_json()) as (url, seen):
         assert ProxyClient(f"{url}/", "secret").status() == STATUS
         assert ProxyClient(url.removeprefix("http://")).status() == STATUS
-    assert seen == [("/concur/status", "Bearer secret"), ("/concur/status", None)]
+        assert ProxyClient(f"{url}/v1").status() == STATUS
+    assert seen == [("/concur/status", "Bearer secret"), ("/concur/status", None), ("/concur/status", None)]
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,7 @@ def test_a_status_comes_as_it_was_sent():
     [
         (401, '{"error": {"message": "needs the token"}}', "answered 401: needs the token"),
         (404, "not found", "answered 404: this is not a concur-proxy"),
+        (404, '{"error": {"message": "There is nothing at /concur/status"}}', "answered 404: this is not a concur-proxy"),
         (500, "[]", "answered 500: Internal Server Error"),
         (200, "<html>", "is not a concur-proxy of this version"),
         (200, "{}", "is not a concur-proxy of this version"),

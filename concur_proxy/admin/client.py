@@ -27,7 +27,7 @@ class AnsweredError(ConcurError):
 
 
 class ProxyClient:
-    """``url`` may be a bare host and port, or the base URL of clients, which ends in ``/v1``; ``token``: the admin token, where one is set."""
+    """``url`` may be a bare host and port, or a base URL with its ``/v1``; ``token``: the admin token, if any."""
 
     def __init__(self, url: str, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         self.url = (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")

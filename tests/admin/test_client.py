@@ -22,7 +22,7 @@ def test_a_status_comes_as_it_was_sent():
     [
         (401, '{"error": {"message": "needs the token"}}', "answered 401: needs the token"),
         (404, "not found", "answered 404: this is not a concur-proxy"),
-        (404, '{"error": {"message": "There is nothing at /concur/status"}}', "answered 404: this is not a concur-proxy"),
+        (404, '{"error": {"message": "There is nothing here"}}', "answered 404: this is not a concur-proxy"),
         (500, "[]", "answered 500: Internal Server Error"),
         (200, "<html>", "is not a concur-proxy of this version"),
         (200, "{}", "is not a concur-proxy of this version"),

@@ -102,10 +102,12 @@ class Habits:
 class Agents:
     """Agents that talk until they are stopped; each says goodbye after its turns, and begins anew."""
 
-    def __init__(self, url: str, count: int, habits: Habits) -> None:
+    def __init__(self, url: str, count: int, habits: Habits, *, first: int = 0) -> None:
+        """``first``: number of the first one; agents of one number have the same sessions."""
         self._url, self._habits = url, habits
         self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(count)]
+        numbers = range(first, first + count)
+        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in numbers]
 
     def __enter__(self) -> Self:
         for thread in self._threads:

@@ -17,6 +17,7 @@ from tests.batch.test_client import chat, client_of, content, submit, wait
 from tests.clients.stack import ended
 
 LINES, KILLS = 1000, 20
+PATIENCE_S = 120.0
 MODEL = "alpha"
 SPEED = 4.0
 """Slow enough that the batch is still under way when it is looked at."""
@@ -63,7 +64,7 @@ def test_every_line_is_answered_once_however_often_the_proxy_is_killed(tmp_path:
             seen.append(progress(store))
             proxy = proxy_of(engine.url, store)
         with proxy, client_of(proxy, "k") as client:
-            done = wait(client, batch)
+            done = wait(client, batch, patience_s=PATIENCE_S)
             answers = content(client, done.output_file_id)
     assert [status for status, _ in seen] == ["in_progress"] * KILLS
     assert all(0 < before <= after for (_, before), (_, after) in itertools.pairwise(seen))

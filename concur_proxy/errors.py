@@ -220,6 +220,10 @@ class ShuttingDownError(TurnRefusedError):
     code = "shutting_down"
 
 
+class CutOffError(TurnRefusedError):
+    code = "replica_cut_off"
+
+
 class BackendError(ConcurError):
     """The engine failed in the middle of a turn."""
 

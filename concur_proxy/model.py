@@ -205,6 +205,8 @@ class RefusalReason(enum.Enum):
     QUEUE_FULL = "queue_full"
     NO_BACKEND = "no_backend"
     SHUTTING_DOWN = "shutting_down"
+    CUT_OFF = "replica_cut_off"
+    """This replica does not reach what all share, while others do: they have its share of the windows."""
     TOO_MANY_SESSIONS = "too_many_sessions"
     """So many sessions of this tenant are active as may be; the others are its limits, too."""
     TOO_MANY_HELD = "too_many_held"

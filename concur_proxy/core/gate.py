@@ -244,6 +244,10 @@ class Gate:
         self._closed = reason
         return self._waiting.refuse_held(list(self._waiting.turns.values()), reason)
 
+    def reopen(self) -> None:
+        """Take turns again after ``refuse_all``."""
+        self._closed = None
+
     def tick(self, *, now: float) -> list[Decision]:
         """Do what is due: longest waits, leases, turns that were to wait a while."""
         decisions: list[Decision] = []

@@ -199,6 +199,10 @@ class Dispatcher:
         """Refuse every held turn."""
         self._deliver(self.gate.refuse_all(reason, now=self.clock()))
 
+    def reopen(self) -> None:
+        """Take turns again after ``refuse_all``."""
+        self.gate.reopen()
+
     def carry_out(self, act: Callable[[float], list[Decision]]) -> None:
         """Let the gate decide something, ``act(now)``, and tell those who wait."""
         self._deliver(act(self.clock()))

@@ -14,6 +14,7 @@ from concur_proxy.errors import (
     BackendError,
     BatchPausedError,
     ConcurError,
+    CutOffError,
     NoBackendError,
     NotAuthenticatedError,
     QueueFullError,
@@ -48,6 +49,7 @@ REFUSALS: Final[dict[RefusalReason, tuple[type[TurnRefusedError], str]]] = {
     RefusalReason.QUEUE_FULL: (QueueFullError, "The window is full and so is the queue in front of it."),
     RefusalReason.NO_BACKEND: (NoBackendError, "No healthy backend serves this model now."),
     RefusalReason.SHUTTING_DOWN: (ShuttingDownError, "The proxy is shutting down."),
+    RefusalReason.CUT_OFF: (CutOffError, "This replica of the proxy is cut off from the others: ask again."),
     RefusalReason.TOO_MANY_SESSIONS: (
         TooManySessionsError,
         "As many of your sessions are active as may be at once; this one may begin when another has ended.",

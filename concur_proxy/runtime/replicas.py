@@ -30,6 +30,7 @@ class Replicas:
         try:
             from concur_proxy.state.connect import close, connect  # noqa: PLC0415 - an extra: only who wants it needs it
             from concur_proxy.state.link import Link  # noqa: PLC0415
+            from concur_proxy.state.neighbours import Neighbours  # noqa: PLC0415
             from concur_proxy.state.replica import Replica  # noqa: PLC0415
             from concur_proxy.state.steering import SharedGate  # noqa: PLC0415
             from concur_proxy.state.wakes import Wakes  # noqa: PLC0415
@@ -45,6 +46,9 @@ class Replicas:
         self.link = Link(self._client, prefix, self.name)
         self.replica = Replica(self.link, dispatcher, name=self.name, max_sessions=settings.gate.max_sessions)
         self.gate = SharedGate(self.replica)
+        self._url = _url(state)
+        self._neighbours = Neighbours(self.name, lambda: self.replica.reaches_redis)
+        self.replica.ask_neighbours = self._neighbours.ask
         self._has_joined = False
         self._wakes = Wakes(
             self._client,
@@ -59,6 +63,7 @@ class Replicas:
         loop.steers = lambda: self.replica.leads
         self.replica.leader.dump = loop.dump
         self.replica.is_leaving = lambda: handler.shutting_down
+        self.replica.address = await self._neighbours.start(self._url)
         self.replica.start(loop)
         key = await self._shared_secret("namespace_key")
         handler.settings = replace(handler.settings, namespace_key=bytes.fromhex(key))
@@ -66,6 +71,7 @@ class Replicas:
         self._wakes.start()
 
     async def stop(self) -> None:
+        await self._neighbours.aclose()
         await self._wakes.aclose()
         await self.replica.stop()
         await self._close(self._client)
@@ -87,6 +93,11 @@ class Replicas:
         """Others have had the time to say what they use, so there may be a share for us; nobody waits without Redis."""
         self._has_joined = self._has_joined or self.replica.settled or not self.link.up
         return self._has_joined
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Others reach Redis and have our share, and we do not."""
+        return self.replica.is_cut_off
 
     def facts(self) -> SharedFacts:
         replica = self.replica

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from concur_proxy.core.gate import Decision, Gate
-from concur_proxy.model import BackendEvent, BackendId, TurnRecord
+from concur_proxy.model import BackendEvent, BackendId, RefusalReason, TurnRecord
 from concur_proxy.windows.base import Unit, WindowView
 
 
@@ -19,6 +19,12 @@ class Door(Protocol):
     def carry_out(self, act: Callable[[float], list[Decision]]) -> None:
         """Let the gate decide, ``act(now)``, and tell those who wait."""
         ...
+
+    def refuse_all(self, reason: RefusalReason) -> None:
+        """Refuse what is held, and whatever comes, until ``reopen``."""
+        ...
+
+    def reopen(self) -> None: ...
 
     @property
     def held(self) -> int: ...

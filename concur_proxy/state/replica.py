@@ -5,7 +5,9 @@
 
 A share that falls is in force as soon as it is heard of, and given to others when Redis has been told so; one that
 rises is there already in Redis. So the sum of what is in use never exceeds the window, whatever is lost on the way.
-While Redis is gone everything stays as it is.
+
+While Redis is gone for all everything stays as it is. One that is cut off alone, which it hears from others that are
+not (``neighbours``), gives its share up and refuses turns before others are given it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from concur_proxy.core.gate import Decision
-from concur_proxy.model import BackendId, TurnRecord
+from concur_proxy.model import BackendId, RefusalReason, TurnRecord
 from concur_proxy.state.holding import Holding, Whole, text
 from concur_proxy.state.leader import Leader
 from concur_proxy.state.link import Answer, Link, Operation, Then
@@ -39,6 +41,14 @@ TICK_S = 0.025
 
 MEMBER_MS = 5000
 """A replica that is not heard of for this long is dead: what it had in use is free."""
+
+SUSPECT_S = 3.0
+"""After so long without an answer a replica asks its neighbours whether they have one, in time for ``MEMBER_MS``."""
+
+ASK_EVERY_S = 0.5
+
+FRESH_S = 1.5
+"""Whoever has had an answer to what was sent within this time reaches Redis."""
 
 GRACE_MS = 2000
 """After silence, or where Redis knows nothing: time for all replicas to say what they use."""
@@ -61,6 +71,14 @@ class Replica:
         )
         self.leader = Leader(link, name, door.clock, self._led)
         self.peers = 0
+        self.address = ""
+        """Where others may ask whether we reach Redis; empty for nowhere."""
+        self.neighbours: list[tuple[str, str]] = []
+        """Names and addresses of the others."""
+        self.ask_neighbours: Callable[[list[tuple[str, str]], Callable[[], None]], None] = lambda _others, _then: None
+        """Call back where one of them reaches Redis."""
+        self.is_cut_off = False
+        """Others reach Redis, and we do not: our share is theirs."""
         self.settled = False
         """Redis knows this replica, and everybody has had the time to say what they use."""
         self.is_leaving: Callable[[], bool] = lambda: False
@@ -76,7 +94,7 @@ class Replica:
         self.moves_seen = 0
         """How many of the sessions that others have taken from us we have heard of."""
         self._due = True
-        self._synced_at = -math.inf
+        self._synced_at = self._heard_at = self._asked_at = -math.inf
         self._told: dict[BackendId, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
         link.first = self._first
@@ -105,9 +123,29 @@ class Replica:
 
     def look(self) -> None:
         """Sync where it is time to, and at once where turns wait for more room than we have."""
-        since = self.door.clock() - self._synced_at
+        now = self.door.clock()
+        if self.neighbours and now - self._heard_at >= SUSPECT_S and now - self._asked_at >= ASK_EVERY_S:
+            self._asked_at = now
+            self.ask_neighbours(self.neighbours, self._cut_off)
+        since = now - self._synced_at
         if since >= POLL_S or (self.door.held and self.link.up):
             self.sync_soon()
+
+    @property
+    def reaches_redis(self) -> bool:
+        return self.door.clock() - self._heard_at < FRESH_S
+
+    def _cut_off(self) -> None:
+        """Others reach Redis: they will be given our share, if we are not heard of in time."""
+        if self.is_cut_off or self.door.clock() - self._heard_at < SUSPECT_S:
+            return
+        self.is_cut_off = True
+        _log.warning("cut off from the shared state, which others reach: no turns here until it answers")
+        for backend, holding in self._holdings.items():
+            holding.in_force = holding.target = 0.0
+            if holding.whole is not None:
+                self._set_share(backend, holding)
+        self.door.refuse_all(RefusalReason.CUT_OFF)
 
     def sync_soon(self) -> None:
         self._due = True
@@ -222,7 +260,7 @@ class Replica:
         wants = self._wants(reports)
         heard_of = [self.born, self.moves_seen]
         operation = ["sync", self._number, MEMBER_MS, heard_of, dump_reports(reports), windows, turns, GRACE_MS]
-        return [*operation, wants], lambda answer: self._synced(answer, using)
+        return [*operation, wants, self.address], lambda answer: self._synced(answer, using, now)
 
     def _report(self, backend: BackendId, holding: Holding) -> Report:
         view = self._view_here(backend, holding)
@@ -257,10 +295,10 @@ class Replica:
         self._refused.clear()
         return json.dumps(said)
 
-    def _synced(self, answer: Answer | None, using: Mapping[BackendId, float]) -> None:
+    def _synced(self, answer: Answer | None, using: Mapping[BackendId, float], sent_at: float) -> None:
         if answer is None or answer.get("late"):
             return
-        self.peers, self.settled = answer["peers"], not answer["settling"]
+        self._hear_of_others(answer, sent_at)
         if answer["born"] != self.born:
             self.born, self.moves_seen = answer["born"], 0
             self.owners.say_all()
@@ -282,6 +320,15 @@ class Replica:
             self.sync_soon()  # what we have given back is others' when Redis has heard that we have
         if answer["leader"] in {"", self.name}:
             self.leader.renew()
+
+    def _hear_of_others(self, answer: Answer, sent_at: float) -> None:
+        self._heard_at = sent_at
+        self.peers, self.settled = answer["peers"], not answer["settling"]
+        self.neighbours = [(name, address) for name, address in answer.get("addresses") or () if address]
+        if self.is_cut_off:
+            self.is_cut_off = False
+            if not self.is_leaving():
+                self.door.reopen()
 
     def _apply(self, backend: BackendId, holding: Holding, grant: float, whole: Whole, *, news: bool) -> None:
         """Put a share in force; ``news``: the gate should hear of others, whatever the share."""

@@ -6,7 +6,7 @@
 --   replicas       set of the replicas that have been heard of
 --   r:ID           hash of one replica, gone when it is not heard of for its time to live; of each window B it has
 --                  h:B what it may have in use, l:B what is active, n:B turns that run, w:B whether turns wait, t:B what the leader
---                  would give it;  born: the sync that it is known since;  moves: how many sessions others have taken from it
+--                  would give it;  address: where others may ask whether it reaches this server;  born: the sync that it is known since;  moves: how many sessions others have taken from it
 --   moved:ID       list of sessions that others have taken from it: "number|window|charge|session"
 --   windows        hash: window -> JSON {whole, hard, unit}
 --   leader         hash of the one that runs the law, gone when it is not heard of;  token: counts leaders (fencing)
@@ -86,8 +86,8 @@ end
 
 local op = {}
 
--- Tell what is in use and hear what may be: {number, ttl_ms, {born, moves}, report, {{window, using, load, running, held}, ...}, turns, grace_ms, wants}
-function op.sync(number_, ttl, heard_of, report, windows, turns, grace, wants)
+-- Tell what is in use and hear what may be: {number, ttl_ms, {born, moves}, report, {{window, using, load, running, held}, ...}, turns, grace_ms, wants, address}
+function op.sync(number_, ttl, heard_of, report, windows, turns, grace, wants, address)
   local fresh = not alive(ME)
   if not fresh and tonumber(call('HGET', MINE, 'number')) >= number_ then return {late = true} end
   if fresh then
@@ -138,13 +138,16 @@ function op.sync(number_, ttl, heard_of, report, windows, turns, grace, wants)
     call('HSET', MINE, 'h:' .. name, text(held), 'l:' .. name, text(load), 'n:' .. name, entry[4],
       'w:' .. name, entry[5])
   end
-  call('HSET', MINE, 'number', number_, 'report', report)
+  call('HSET', MINE, 'number', number_, 'report', report, 'address', address or '')
   call('PEXPIRE', MINE, ttl)
   if turns ~= '' then call('XADD', P .. 'turns', 'MAXLEN', '~', TURNS, '*', 'from', ME, 'turns', turns) end
   if fresh then wake('joined', ME) elseif wants then wake('wants', ME) end
   if freed then wake('freed', ME) end
   local leader = call('HGET', P .. 'leader', 'id')
-  return {born = born, settling = settling, leader = leader or '', shares = shares, moves = moves, peers = #peers}
+  local addresses = {}
+  for _, peer in ipairs(peers) do addresses[#addresses + 1] = {peer, call('HGET', P .. 'r:' .. peer, 'address') or ''} end
+  return {born = born, settling = settling, leader = leader or '', shares = shares, moves = moves, peers = #peers,
+    addresses = addresses}
 end
 
 -- Lead where nobody does, and say what the windows are and what everybody should get:

@@ -107,6 +107,12 @@ class Door:
         self.note(done.decisions)
         return lease
 
+    def refuse_all(self, reason: Any) -> None:
+        self.note(self.gate.refuse_all(reason, now=self.clock()))
+
+    def reopen(self) -> None:
+        self.gate.reopen()
+
     @property
     def held(self) -> int:
         return len(self.tickets)

@@ -20,7 +20,7 @@ import redis
 
 from concur_proxy.core.gate import Decision, Gate, GatePolicy
 from concur_proxy.core.regulator import Bounds, Regulator
-from concur_proxy.model import AdmitWhy, BackendEvent, BackendId, TurnFacts, TurnRecord
+from concur_proxy.model import AdmitWhy, BackendEvent, BackendId, RefusalReason, TurnFacts, TurnRecord
 from concur_proxy.sim.arms import Arm
 from concur_proxy.sim.events import Events
 from concur_proxy.sim.front import Call, Front
@@ -29,14 +29,17 @@ from concur_proxy.sim.scenario import Scenario
 from concur_proxy.sim.series import Series
 from concur_proxy.sim.watch import Watch
 from concur_proxy.sim.world import World
+from concur_proxy.state import leader
 from concur_proxy.state import replica as replicas
-from concur_proxy.state.link import SCRIPT
+from concur_proxy.state.link import FIRST_PAUSE_S, SCRIPT, TIMEOUT_S
 from concur_proxy.state.replica import Replica
 from concur_proxy.state.steering import SharedGate
 
 PREFIX = "{world}:"
 EPOCH_S = 1_000_000
 """Of Redis' clock when the virtual time begins."""
+MEMBER_S = replicas.MEMBER_MS / 1000
+LEASE_S = leader.LEASE_MS / 1000
 DELAY_S = 0.0005
 """From a replica to Redis, and back again."""
 
@@ -85,10 +88,13 @@ class Server:
         self.delay_s = delay_s
         self._last = {f"{PREFIX}wake": "0-0", f"{PREFIX}turns": "0-0"}
         self.replicas: list[Replica] = []
+        self._heard: dict[str, float] = {}
+        self._led_at = 0.0
         for key in ("heard", "since"):  # everybody has had the time to say what they use
             client.set(PREFIX + key, EPOCH_S * 1000 - 3_600_000 * (key == "since"))
 
     def evaluate(self, name: str, operations: list[Any]) -> list[Any]:
+        self._expire()
         now_ms = math.floor((EPOCH_S + self._events.now) * 1000)
         args = [PREFIX, name, json.dumps(operations), now_ms]
         with self._client.pipeline(transaction=False) as both:
@@ -100,7 +106,28 @@ class Server:
                 self._last[stream] = number
                 self._events.after(self.delay_s(), partial(self._tell, stream, words))
         answers: list[Any] = json.loads(said)
+        self._note(name, operations, answers)
         return answers
+
+    def _note(self, name: str, operations: list[Any], answers: list[Any]) -> None:
+        for operation, answer in zip(operations, answers, strict=True):
+            if operation[0] == "sync" and not answer.get("late"):
+                self._heard[name] = self._events.now
+            elif operation[0] == "lead" and answer["leads"]:
+                self._led_at = self._events.now
+
+    def moves_of(self, name: str) -> list[str]:
+        """Return the sessions that others have taken from a replica, as the script keeps them."""
+        return list(self._client.lrange(f"{PREFIX}moved:{name}", 0, -1))
+
+    def _expire(self) -> None:
+        """Forget what Redis would have forgotten by now, were its clock the world's."""
+        now = self._events.now
+        for name in [name for name, at in self._heard.items() if at < now - MEMBER_S]:
+            del self._heard[name]
+            self._client.delete(f"{PREFIX}r:{name}")
+        if self._led_at < now - LEASE_S:
+            self._client.delete(f"{PREFIX}leader")
 
     def _tell(self, stream: str, said: Mapping[str, str]) -> None:
         for each in self.replicas:
@@ -118,6 +145,8 @@ class Wire:
         self._waiting: list[tuple[Any, Callable[[Any], None]]] = []
         self._news = self._away = False
         self.up = True
+        self.cut = False
+        """Nothing arrives, and nothing comes back."""
         self.first: Callable[[], Any] = lambda: None
         self.on_change: Callable[[bool], None] = lambda _: None
 
@@ -142,14 +171,29 @@ class Wire:
             self._away = False
 
     def _arrive(self, batch: list[tuple[Any, Callable[[Any], None]]]) -> None:
+        if self.cut:
+            self._events.after(TIMEOUT_S, partial(self._end, batch, None))
+            return
         answers = self._server.evaluate(self._name, [operation for operation, _ in batch])
         self._events.after(self._server.delay_s(), partial(self._back, batch, answers))
 
     def _back(self, batch: list[tuple[Any, Callable[[Any], None]]], answers: list[Any]) -> None:
-        for (_, then), answer in zip(batch, answers, strict=True):
+        if self.cut:  # it was on its way
+            self._events.after(TIMEOUT_S, partial(self._end, batch, None))
+        else:
+            self._end(batch, answers)
+
+    def _end(self, batch: list[tuple[Any, Callable[[Any], None]]], answers: list[Any] | None) -> None:
+        up = answers is not None
+        if up is not self.up:
+            self.up = up
+            self.on_change(up)
+        for (_, then), answer in zip(batch, answers or [None] * len(batch), strict=True):
             then(answer)
         self._away = False
-        if self._news or self._waiting:
+        if not up:
+            self._events.after(FIRST_PAUSE_S, self.hurry)
+        elif self._news or self._waiting:
             self.hurry()
 
 
@@ -160,8 +204,18 @@ class DoorFront(Front):
     def held(self) -> int:
         return len(self._calls)
 
+    skew: tuple[float, float] = (0.0, 1.0)
+    """How far its clock is ahead, and how much faster it goes."""
+
     def clock(self) -> float:
-        return self._events.now
+        ahead_s, rate = self.skew
+        return ahead_s + rate * self._events.now
+
+    def refuse_all(self, reason: RefusalReason) -> None:
+        self._deliver(self.gate.refuse_all(reason, now=self._events.now))
+
+    def reopen(self) -> None:
+        self.gate.reopen()
 
     def carry_out(self, act: Callable[[float], list[Decision]]) -> None:
         self._deliver(act(self._events.now))
@@ -197,9 +251,11 @@ class Node:
             reconnect_s=policy.retry_after_s,
             random=Random(f"{world.seed}/pauses/{number}"),
         )
-        wire = Wire(world.server, world.events, name)
-        self.replica = Replica(wire, self.door, name=name, max_sessions=policy.max_sessions)  # type: ignore[arg-type]
+        self.wire = Wire(world.server, world.events, name)
+        self.replica = Replica(self.wire, self.door, name=name, max_sessions=policy.max_sessions)  # type: ignore[arg-type]
         self.replica.leader.dump = self.dump
+        self.replica.address = f"{name} 0"
+        self.replica.ask_neighbours = self._ask_neighbours
         self.replica._laws = self
         self._gate = SharedGate(self.replica)
         self.watches: dict[BackendId, LedWatch] = {}
@@ -208,6 +264,12 @@ class Node:
     def _look(self) -> None:
         self.replica.look()
         self._world.events.after(replicas.TICK_S, self._look)
+
+    def _ask_neighbours(self, others: list[tuple[str, str]], then: Callable[[], None]) -> None:
+        names = {name for name, _ in others}
+        peers = [node.replica for node in self._world.nodes if node.replica.name in names]
+        if any(peer.reaches_redis for peer in peers):
+            self._world.events.after(DELAY_S, then)
 
     def ask(self, call: Call) -> None:
         owners = self.replica.owners
@@ -329,15 +391,15 @@ class ReplicatedWorld(World):
 
 @contextmanager
 def virtual_time(events: Events) -> Iterator[None]:
-    """Let whoever asks for the running event loop get one of virtual time; nobody dies of real time meanwhile."""
-    before = replicas.MEMBER_MS
-    replicas.MEMBER_MS = 3_600_000
+    """Let whoever asks for the running event loop get one of virtual time; Redis forgets nobody by itself."""
+    before = replicas.MEMBER_MS, leader.LEASE_MS
+    replicas.MEMBER_MS = leader.LEASE_MS = 3_600_000
     asyncio._set_running_loop(Loop(events))  # type: ignore[arg-type]
     try:
         yield
     finally:
         asyncio._set_running_loop(None)
-        replicas.MEMBER_MS = before
+        replicas.MEMBER_MS, leader.LEASE_MS = before
 
 
 def play(world: ReplicatedWorld) -> Result:

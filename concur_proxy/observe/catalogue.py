@@ -179,7 +179,8 @@ GATE = Chapter(
             "concur_turns_refused_total",
             "",
             "Turns that the gate refused: queue_timeout, queue_full, no_backend, shutting_down, replica_cut_off, "
-            "batch_paused, or what limits a tenant: too_many_sessions, too_many_held, turn_rate_limit, token_rate_limit.",
+            "batch_paused, or what limits a tenant: too_many_sessions, too_many_held, turn_rate_limit, "
+            "token_rate_limit.",
             ("reason",),
             of.each(RefusalReason, lambda g: g.refused),
         ),

@@ -378,6 +378,9 @@ def bench(
         list[str],
         typer.Argument(metavar="TARGET...", help="LABEL=URL, or a URL; the first is the baseline.", show_default=False),
     ],
+    compared: Annotated[
+        bool, typer.Option("--compare", help="Insist on two targets or more; they are compared anyway.")
+    ] = False,
     engine: Annotated[
         str | None,
         typer.Option(metavar="URL", help="The engine behind all targets: reads its counters, empties its cache first."),
@@ -385,20 +388,59 @@ def bench(
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Play recorded coding agents, made small, instead of synthetic ones.")
     ] = False,
+    traces: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Recorded agents of a file instead, with their sub-agents (JSON lines)."),
+    ] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The agents of a scenario of `concur-proxy simulate`, or of its file."),
+    ] = None,
     agents: Annotated[int, typer.Option(min=1, help="How many agents.")] = 48,
     turns: Annotated[int, typer.Option(min=1, help="Turns of each agent; at most so many of recorded ones.")] = 12,
     new_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens that a turn adds (synthetic agents).")] = 800,
     output_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer (synthetic agents).")] = 50,
     think: Annotated[float, typer.Option(min=0, help="Mean seconds of a tool call (synthetic agents).")] = 0.5,
+    sub_agents: Annotated[
+        int,
+        typer.Option(min=0, help="So many sub-agents behind one turn in five, waited for (synthetic agents)."),
+    ] = 0,
+    prompts: Annotated[
+        float, typer.Option(min=0.0001, metavar="FACTOR", help="Size of recorded prompts; 1: as they were.")
+    ] = 0.03,
+    outputs: Annotated[
+        float, typer.Option(min=0.0001, metavar="FACTOR", help="Size of recorded answers; 1: as they were.")
+    ] = 0.25,
+    times: Annotated[
+        float,
+        typer.Option(min=0, metavar="FACTOR", help="Length of recorded pauses, then cut to 5 s; 1: as they were."),
+    ] = 0.05,
+    speed: Annotated[
+        float, typer.Option(min=0.001, help="Play a scenario so many times faster, like an engine's --speed.")
+    ] = 1.0,
     rounds: Annotated[int, typer.Option(min=1, help="Runs of each target, in turns.")] = 3,
     model: Annotated[str | None, typer.Option(help="Model to ask for. Default: the first one listed.")] = None,
+    words: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Words of one token each. Default: found out from the engine."),
+    ] = None,
+    any_length: Annotated[
+        bool,
+        typer.Option("--any-length", help="Let answers end by themselves; for servers that refuse `ignore_eos`."),
+    ] = False,
     stream: Annotated[bool, typer.Option("--stream", help="Stream the answers, and time the first token.")] = False,
+    final: Annotated[
+        bool, typer.Option("--final", help="The last turn of each agent says so, in x-session-final.")
+    ] = False,
     api_key: Annotated[
         str | None, typer.Option(envvar="OPENAI_API_KEY", help="Bearer token to send.", show_default=False)
     ] = None,
     arrivals: Annotated[
         float | None,
         typer.Option(min=0.001, metavar="RATE", help="Agents that start per second, at random. Default: all at once."),
+    ] = None,
+    at_once: Annotated[
+        int | None, typer.Option(min=1, help="Agents at once: another begins when one ends. Default: all of them.")
     ] = None,
     timeout: Annotated[
         float | None,
@@ -423,33 +465,65 @@ def bench(
     """
     from rich.console import Console
 
-    from concur_proxy.bench.compare import CompareOptions, Target, run_compare
-    from concur_proxy.bench.player import PlayOptions
-    from concur_proxy.bench.workloads import RecordedAgents, SyntheticAgents
+    from concur_proxy.bench.command import BenchOptions, run_bench
+    from concur_proxy.bench.compare import CompareOptions, Target
+    from concur_proxy.bench.conversation import read_words
+    from concur_proxy.bench.families import Family, planned_families, read_families
+    from concur_proxy.bench.options import PlayOptions
+    from concur_proxy.bench.vocabulary import Vocabulary
+    from concur_proxy.bench.workloads import LONGEST_PAUSE_S, RecordedAgents, SyntheticAgents
 
-    workload = (
-        RecordedAgents(sessions=agents, turns=turns)
-        if recorded
-        else SyntheticAgents(
-            sessions=agents, turns=turns, new_tokens=new_tokens, output_tokens=output_tokens, think_s=think, seed=seed
-        )
-    )
-    options = CompareOptions(
-        targets=tuple(Target.parse(target, engine_url=engine) for target in targets),
-        rounds=rounds,
-        play=PlayOptions(
-            model=model,
-            stream=stream,
-            api_key=api_key,
+    if compared and len(targets) < 2:
+        raise ConfigError("--compare needs two targets or more, such as direct=URL proxied=URL")
+    if sum((recorded, traces is not None, scenario is not None)) > 1:
+        raise ConfigError("--recorded, --traces and --scenario each name the agents: give one of them")
+
+    def families() -> tuple[Family, ...]:
+        if scenario is not None:
+            from concur_proxy.sim.plans import make_plans
+            from concur_proxy.simulate.files import load_recordings, load_scenario
+
+            return planned_families(make_plans(load_scenario(scenario), load_recordings(None), seed), speed=speed)
+        if recorded or traces is not None:
+            given = None if traces is None else read_families(traces)
+            pause_s = LONGEST_PAUSE_S if times < 1 else float("inf")
+            some = RecordedAgents(agents, turns, prompts, outputs, times, longest_think_s=pause_s)
+            return some.families(given)
+        return SyntheticAgents(
+            sessions=agents,
+            turns=turns,
+            new_tokens=new_tokens,
+            output_tokens=output_tokens,
+            think_s=think,
             seed=seed,
-            arrivals_per_s=arrivals,
-            timeout_s=timeout,
-            max_tries=tries,
-            objective_s=objective,
+            sub_agents=sub_agents,
+        ).families()
+
+    options = BenchOptions(
+        CompareOptions(
+            targets=tuple(Target.parse(target, engine_url=engine) for target in targets),
+            rounds=rounds,
+            play=PlayOptions(
+                model=model,
+                stream=stream,
+                api_key=api_key,
+                seed=seed,
+                ignore_eos=not any_length,
+                says_goodbye=final,
+                arrivals_per_s=arrivals,
+                concurrency=at_once,
+                timeout_s=timeout,
+                max_tries=tries,
+                gone_after_s=30.0,
+                objective_s=objective,
+            ),
         ),
+        vocabulary=None if words is None else Vocabulary(read_words(words), told_by=f"{words}"),
+        json_file=json_file,
+        plot=plot,
+        asked=sys.argv[1:],
     )
-    comparison = run_compare(workload.scripts(), options, Console(), json_file=json_file, plot=plot)
-    raise typer.Exit(1 if any(report.errors for runs in comparison.reports.values() for report in runs) else 0)
+    raise typer.Exit(run_bench(families(), options, Console()))
 
 
 @app.command()

@@ -206,8 +206,10 @@ def test_bench_plays_agents_and_writes_every_figure(tmp_path):
             "bench", f"one={engine.url}", f"two={engine.url}", "--engine", engine.url, *size, "--json", str(path)
         )
     assert done.returncode == 0, done
-    assert "two / one" in done.stdout
-    runs = json.loads(path.read_text())["runs"]
+    assert "How many times one's" in done.stdout
+    written = json.loads(path.read_text())
+    assert (written["asked"][0], written["agents"], written["turns"]) == ("bench", 2, 4)
+    runs = written["runs"]
     assert [[run["turns"] for run in runs[label]] for label in ("one", "two")] == [[4], [4]]
 
 

@@ -30,17 +30,44 @@ class Request:
     fields: Mapping[str, object]
 
 
+class Lifeline:
+    """Whether the server is there at all: agents that try again and again would wait for one that is gone for hours."""
+
+    def __init__(self, patience_s: float | None, end: Callable[[str], None]) -> None:
+        """``end`` is told why the run is over when for ``patience_s`` no connection has brought an answer."""
+        self._patience_s = patience_s
+        self._end = end
+        self._lost_at: float | None = None
+
+    def holds(self) -> None:
+        """An answer came, whatever it was."""
+        self._lost_at = None
+
+    def lost(self, problem: str) -> None:
+        now = asyncio.get_running_loop().time()
+        self._lost_at = now if self._lost_at is None else self._lost_at
+        if self._patience_s is not None and now - self._lost_at >= self._patience_s:
+            self._end(f"no answer for {self._patience_s:g} s: {problem}")
+
+
 class Agent:
     """Sends the turns of one session and keeps what it has had in the engine."""
 
     def __init__(
-        self, client: Client, tally: Tally, options: PlayOptions, request: Request, line: asyncio.Semaphore
+        self,
+        client: Client,
+        tally: Tally,
+        options: PlayOptions,
+        request: Request,
+        line: asyncio.Semaphore,
+        lifeline: Lifeline,
     ) -> None:
         self._client = client
         self._tally = tally
         self._options = options
         self._request = request
         self._line = line
+        self._lifeline = lifeline
         self._known = 0
         """Tokens of the conversation that the engine has seen and that the next prompt repeats."""
         self.turns = 0
@@ -87,9 +114,12 @@ class Agent:
                     reply = await self._client.request("POST", PATH, body=body, headers=headers, on_data=watch.saw)
             except (OSError, TimeoutError) as error:
                 problem, pause = _problem(error), _pause(None, count)
+                if not isinstance(error, TimeoutError):
+                    self._lifeline.lost(problem)
                 if isinstance(error, ConnectionLostError) and not error.early:
                     break
             else:
+                self._lifeline.holds()
                 if reply.status == 200:
                     return reply
                 problem, pause = f"status {reply.status}: {_message(reply)}", _pause(reply, count)

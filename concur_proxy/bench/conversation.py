@@ -51,11 +51,21 @@ def read_words(path: Path) -> tuple[str, ...]:
 class Conversation:
     """One agent's messages. The same script, words and seed give the same texts."""
 
-    def __init__(self, script: SessionScript, words: Sequence[str], *, history: History, seed: int) -> None:
+    def __init__(
+        self,
+        script: SessionScript,
+        words: Sequence[str],
+        *,
+        history: History,
+        seed: int,
+        tokens_per_word: float = 1.0,
+    ) -> None:
         self._random = Random(f"{seed}/{script.id}")
         self._words = words
+        self._tokens_per_word = tokens_per_word
         self._history = history
-        self._system: dict[str, object] = {"role": "system", "content": _shared_text(words, script.prefix_tokens)}
+        prefix = self._words_of(script.prefix_tokens - TEMPLATE_TOKENS)
+        self._system: dict[str, object] = {"role": "system", "content": _shared_text(words, prefix)}
         self._messages = [self._system]
 
     def ask(self, turn: TurnScript) -> None:
@@ -63,8 +73,11 @@ class Conversation:
         if turn.rewrites:
             self._messages = [self._system]
         # The turn's prompt has this message's marks and those of the answer that begins.
-        words = max(1, turn.new_prompt_tokens - 2 * TEMPLATE_TOKENS)
+        words = self._words_of(turn.new_prompt_tokens - 2 * TEMPLATE_TOKENS)
         self._messages.append({"role": "user", "content": " ".join(self._random.choices(self._words, k=words))})
+
+    def _words_of(self, tokens: int) -> int:
+        return max(1, round(tokens / self._tokens_per_word))
 
     def body(self, fields: dict[str, object]) -> bytes:
         return orjson.dumps({**fields, "messages": self._messages})
@@ -76,4 +89,4 @@ class Conversation:
 
 def _shared_text(words: Sequence[str], count: int) -> str:
     """Return the beginning of a text that is the same for all: a shorter one begins a longer one."""
-    return " ".join(Random(PREFIX_SEED).choices(words, k=max(1, count - TEMPLATE_TOKENS)))
+    return " ".join(Random(PREFIX_SEED).choices(words, k=count))

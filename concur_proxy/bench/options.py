@@ -16,6 +16,8 @@ class PlayOptions:
     history: History = History.FULL
     words: Sequence[str] = field(default=EMBEDDED_WORDS, repr=False)
     """Words that are one token each to the engine."""
+    tokens_per_word: float = 1.0
+    """Where there are no such words: what one is on average."""
     concurrency: int | None = None
     """Agents at once; None: all of them."""
     requests_at_once: int | None = None
@@ -34,6 +36,8 @@ class PlayOptions:
     """The client gives a try up after this; None: it is patient."""
     objective_s: float | None = None
     """Time to the first token, or to an answer that is not streamed, within which a turn counts as good."""
+    gone_after_s: float | None = None
+    """End the run where for so long no connection could be made; None: never."""
     max_tries: int = 100
     """How often a turn is sent before it counts as an error, while the answer is 429 or 503 or no connection."""
     api_key: str | None = None

@@ -22,6 +22,8 @@ class Ratio:
     least: float
     lower_95: float | None
     """Lower bound of a one-sided 95 % confidence interval, from the logarithms of the pairs; None of one pair."""
+    upper_95: float | None
+    """Upper bound of the other one-sided interval. Between both lie 90 %."""
 
 
 def ratio(values: Sequence[float], baseline: Sequence[float]) -> Ratio | None:
@@ -29,10 +31,11 @@ def ratio(values: Sequence[float], baseline: Sequence[float]) -> Ratio | None:
     if not values or len(values) != len(baseline) or min(*values, *baseline) <= 0:
         return None
     logs = [math.log(value / base) for value, base in zip(values, baseline, strict=True)]
-    lower = None
+    lower = upper = None
     if len(logs) > 1:
-        lower = math.exp(mean(logs) - student_95(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs)))
-    return Ratio(tuple(math.exp(log) for log in logs), math.exp(mean(logs)), math.exp(min(logs)), lower)
+        reach = student_95(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+        lower, upper = math.exp(mean(logs) - reach), math.exp(mean(logs) + reach)
+    return Ratio(tuple(math.exp(log) for log in logs), math.exp(mean(logs)), math.exp(min(logs)), lower, upper)
 
 
 def student_95(freedom: int) -> float:

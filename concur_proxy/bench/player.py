@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from itertools import accumulate
 from random import Random
 
 import orjson
 
-from concur_proxy.bench.asking import Agent, Request
+from concur_proxy.bench.asking import Agent, Lifeline, Request
 from concur_proxy.bench.client import Client
 from concur_proxy.bench.conversation import Conversation
 from concur_proxy.bench.families import Family, family
@@ -24,7 +24,7 @@ from concur_proxy.bench.report import Progress, Report, Tally
 from concur_proxy.errors import BackendError
 from concur_proxy.sim.workload import SessionScript, TurnScript
 
-__all__ = ["PlayOptions", "first_model", "play"]
+__all__ = ["PlayOptions", "Stop", "first_model", "play"]
 
 PARENT_HEADER = "x-parent-session-id"
 PROGRESS_INTERVAL_S = 0.25
@@ -36,24 +36,56 @@ async def play(
     options: PlayOptions | None = None,
     *,
     on_progress: Callable[[Progress], None] | None = None,
+    stop: Stop | None = None,
 ) -> Report:
     """Play all agents, from the first request to the last answer. BackendError where the model is not told."""
     options = options or PlayOptions()
     client = Client(url)
     try:
         model = options.model or await first_model(client, options)
-        return await _Run(client, agents, options, model).play(on_progress)
+        return await _Run(client, agents, options, model).play(on_progress, stop or Stop())
     finally:
         await client.aclose()
 
 
 async def first_model(client: Client, options: PlayOptions) -> str:
-    """Ask for the model's name."""
+    """Ask for the model's name. BackendError says what to look at where there is none."""
     try:
         reply = await client.request("GET", "/v1/models", headers=options.authorization)
+    except OSError as error:  # a timeout is one
+        problem = str(error) or "no connection in time"
+        raise BackendError(f"{client.base_url} does not answer: {problem}; is a server running there?") from error
+    if reply.status in (401, 403):
+        raise BackendError(f"{client.base_url}/v1/models answers {reply.status}: it wants another API key")
+    try:
         return str(orjson.loads(reply.body)["data"][0]["id"])
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise BackendError(f"{client.base_url}/v1/models does not tell a model: {error}") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise BackendError(
+            f"{client.base_url}/v1/models does not tell a model (status {reply.status}): is this the address of an "
+            "OpenAI-compatible server?"
+        ) from error
+
+
+class Stop:
+    """Ends a run from outside: what was answered until then counts."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        """Why it was asked to; None: it was not."""
+        self._limit: asyncio.Timeout | None = None
+
+    def __call__(self, reason: str = "interrupted") -> None:
+        self.reason = self.reason or reason
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time())
+
+    @asynccontextmanager
+    async def within(self, seconds: float | None) -> AsyncIterator[None]:
+        """End what is inside after so many seconds, or when it is asked to, whichever comes first."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0 if self.reason else seconds) as self._limit:
+                yield
+        self._limit = None
 
 
 class _Run:
@@ -73,19 +105,19 @@ class _Run:
         self._places = asyncio.Semaphore(options.concurrency or max(1, len(agents)))
         self._line = asyncio.Semaphore(options.requests_at_once or max(1, len(sessions)))
 
-    async def play(self, on_progress: Callable[[Progress], None] | None) -> Report:
+    async def play(self, on_progress: Callable[[Progress], None] | None, stop: Stop) -> Report:
+        self._lifeline = Lifeline(self._options.gone_after_s, stop)
         clock = asyncio.get_running_loop().time
         start = clock()
         ticker = asyncio.create_task(self._tell(on_progress, start)) if on_progress else None
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._options.stop_after_s), asyncio.TaskGroup() as group:
-                    for each, delay in zip(self._families, self._delays(), strict=True):
-                        group.create_task(self._agent(each, delay))
+            async with stop.within(self._options.stop_after_s), asyncio.TaskGroup() as group:
+                for each, delay in zip(self._families, self._delays(), strict=True):
+                    group.create_task(self._agent(each, delay))
         finally:
             if ticker is not None:
                 ticker.cancel()
-        report = self._tally.report(clock() - start)
+        report = self._tally.report(clock() - start, ended_early=stop.reason)
         if on_progress is not None:
             on_progress(self._tally.progress(report.wall_s))
         return report
@@ -117,7 +149,13 @@ class _Run:
     async def _turns(self, whole: Family, agent: Agent) -> bool:
         """Play one session, its first think time apart, and its sub-agents. False where a turn was not answered."""
         script, options = whole.script, self._options
-        conversation = Conversation(script, options.words, history=options.history, seed=options.seed)
+        conversation = Conversation(
+            script,
+            options.words,
+            history=options.history,
+            seed=options.seed,
+            tokens_per_word=options.tokens_per_word,
+        )
         async with asyncio.TaskGroup() as sub_agents:
             for index, turn in enumerate(script.turns):
                 if index:
@@ -146,7 +184,8 @@ class _Run:
             self._tally.thought()
 
     def _asker(self, script: SessionScript, parent: SessionScript | None) -> Agent:
-        return Agent(self._client, self._tally, self._options, self._request(script, parent), self._line)
+        request = self._request(script, parent)
+        return Agent(self._client, self._tally, self._options, request, self._line, self._lifeline)
 
     def _request(self, script: SessionScript, parent: SessionScript | None) -> Request:
         headers = self._options.authorization

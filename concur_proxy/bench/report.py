@@ -87,6 +87,8 @@ class Report:
     """How long each session took from its first turn on, those that ended in an error apart."""
     problems: Mapping[str, int] = field(default_factory=dict)
     """What went wrong, in words, and how often."""
+    ended_early: str | None = None
+    """Why it was not played to its end; None where it was, or where its time was up as planned."""
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
@@ -174,7 +176,7 @@ class Tally:
     def progress(self, elapsed_s: float) -> Progress:
         return replace(self._progress, elapsed_s=elapsed_s)
 
-    def report(self, wall_s: float) -> Report:
+    def report(self, wall_s: float, *, ended_early: str | None = None) -> Report:
         end = self.progress(wall_s)
         return Report(
             wall_s=wall_s,
@@ -202,6 +204,7 @@ class Tally:
             fairness=jain(self._rates),
             session_s=dict(self._session_s),
             problems=dict(self._problems),
+            ended_early=ended_early,
         )
 
     def _change(self, **by: int) -> None:

@@ -1,14 +1,18 @@
-"""What a person sees of a run: figures as text, and tables of them."""
+"""What a person sees of runs: figures as text, a table with a column for each way, and what went wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean
 
 from rich.table import Table
 
 from concur_proxy.bench.figures import Spread
 from concur_proxy.bench.pairs import Ratio
 from concur_proxy.bench.report import Progress, Report
+
+Figure = Callable[[Report], float | None]
 
 
 def percent(share: float | None) -> str:
@@ -29,81 +33,98 @@ def rate(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _job(run: Report, time: Callable[[Spread], float]) -> str:
-    return seconds(None if run.jobs is None else time(run.jobs))
+def _job(time: Callable[[Spread], float]) -> Figure:
+    return lambda run: None if run.jobs is None else time(run.jobs)
 
 
-COLUMNS: Mapping[str, Callable[[Report], str]] = {
-    "useful/s": lambda run: count(run.useful_tokens_per_s),
-    "output/s": lambda run: count(run.output_tokens_per_s),
-    "hit rate": lambda run: percent(run.hit_rate),
-    "recomputed": lambda run: count(run.recomputed_tokens),
-    "batch": lambda run: seconds(run.wall_s),
-    "turn p50": lambda run: seconds(run.turn_p50_s),
-    "turn p95": lambda run: seconds(run.turn_p95_s),
-    "errors": lambda run: count(run.errors),
-}
-AGENT_COLUMNS: Mapping[str, Callable[[Report], str]] = {
-    "job mean": lambda run: _job(run, lambda jobs: jobs.mean_s),
-    "p50": lambda run: _job(run, lambda jobs: jobs.p50_s),
-    "p95": lambda run: _job(run, lambda jobs: jobs.p95_s),
-    "p99": lambda run: _job(run, lambda jobs: jobs.p99_s),
-    "longest wait": lambda run: seconds(run.longest_wait_s),
-    "fairness": lambda run: percent(run.fairness),
-    "turns/s": lambda run: rate(run.turns_per_s),
-    "good turns/s": lambda run: rate(run.goodput_per_s),
-    "failed": lambda run: count(run.failed_sessions),
-}
+ROWS: Sequence[Mapping[str, tuple[Figure, Callable[[float | None], str]]]] = (
+    {
+        "useful tokens/s": (lambda run: run.useful_tokens_per_s, count),
+        "output tokens/s": (lambda run: run.output_tokens_per_s, count),
+        "turns/s": (lambda run: run.turns_per_s, rate),
+        "good turns/s": (lambda run: run.goodput_per_s, rate),
+        "hit rate": (lambda run: run.hit_rate, percent),
+        "tokens computed again": (lambda run: run.recomputed_tokens, count),
+        "whole run": (lambda run: run.wall_s, seconds),
+    },
+    {
+        "first token p50": (lambda run: run.ttft_p50_s, seconds),
+        "first token p95": (lambda run: run.ttft_p95_s, seconds),
+        "turn p50": (lambda run: run.turn_p50_s, seconds),
+        "turn p95": (lambda run: run.turn_p95_s, seconds),
+        "longest wait": (lambda run: run.longest_wait_s, seconds),
+    },
+    {
+        "job mean": (_job(lambda jobs: jobs.mean_s), seconds),
+        "job p50": (_job(lambda jobs: jobs.p50_s), seconds),
+        "job p95": (_job(lambda jobs: jobs.p95_s), seconds),
+        "job p99": (_job(lambda jobs: jobs.p99_s), seconds),
+        "fairness": (lambda run: run.fairness, percent),
+        "failed agents": (lambda run: run.failed_sessions, count),
+        "failed turns": (lambda run: run.errors, count),
+        "retries": (lambda run: run.retries, count),
+    },
+)
 
 
-def report_table(title: str) -> Table:
-    """An empty table whose rows are ``report_row``."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("way")
-    for name in COLUMNS:
-        table.add_column(name, justify="right")
-    return table
-
-
-def report_row(report: Report) -> list[str]:
-    return [text(report) for text in COLUMNS.values()]
-
-
-def agents_table(reports: Mapping[str, Sequence[Report]]) -> Table:
-    """How it went for the agents: how long their jobs took, and how they waited. A row per run."""
-    table = Table(title="As the agents had it", title_justify="left")
-    table.add_column("way")
-    for name in AGENT_COLUMNS:
-        table.add_column(name, justify="right")
+def comparison_table(reports: Mapping[str, Sequence[Report]]) -> Table:
+    """A column for each way: the mean of its runs, and their least and most where they differ."""
+    table = Table(title="The same agents by each way" if len(reports) > 1 else None, title_justify="left")
+    table.add_column("")
     for label, runs in reports.items():
-        for report in runs:
-            table.add_row(label, *(text(report) for text in AGENT_COLUMNS.values()))
+        table.add_column(label if len(runs) == 1 else f"{label}\n{len(runs)} runs", justify="right", overflow="fold")
+    for section in ROWS:
+        for name, (figure, text) in section.items():
+            cells = [_cell([figure(run) for run in runs], text) for runs in reports.values()]
+            if any(cell != "-" for cell in cells):
+                table.add_row(name, *cells)
         table.add_section()
     return table
 
 
-def comparison_table(reports: Mapping[str, Sequence[Report]], ratios: Mapping[str, Ratio | None]) -> Table:
-    """A row per run; the caption has the ratios to the first way."""
-    table = report_table("The same agents, by each way")
-    for label, runs in reports.items():
-        for report in runs:
-            table.add_row(label, *report_row(report))
+def _cell(values: Sequence[float | None], text: Callable[[float | None], str]) -> str:
+    told = [value for value in values if value is not None]
+    if not told:
+        return "-"
+    least, middle, most = (text(value) for value in (min(told), fmean(told), max(told)))
+    return middle if least == most else f"{middle}\n({least} to {most})"
+
+
+def ratio_table(ratios: Mapping[str, Mapping[str, Ratio | None]], baseline: str) -> Table:
+    """``ratios`` by way and figure. A row for each figure of each way."""
+    table = Table(title=f"How many times {baseline}'s, pair by pair", title_justify="left")
+    for name in ("", "", "mean", "90 % confident", "pairs"):
+        table.add_column(name, justify="left" if not name else "right", overflow="fold")
+    for label, figures in ratios.items():
+        for name, found in figures.items():
+            if found is not None:
+                each = ", ".join(f"{one:.2f}" for one in found.each)
+                table.add_row(label, name, f"{found.mean:.2f}", interval_text(found), each)
         table.add_section()
-    first = next(iter(reports))
-    table.caption = "\n".join(f"{label} / {first}: {ratio_text(found)}" for label, found in ratios.items()) or None
-    table.caption_justify = "left"
     return table
 
 
-def ratio_text(found: Ratio | None) -> str:
-    if found is None:
-        return "no ratio"
-    lower = "" if found.lower_95 is None else f", above {found.lower_95:.2f} with 95 % confidence"
-    return f"{found.mean:.2f} times the useful tokens/s (least of {len(found.each)}: {found.least:.2f}{lower})"
+def interval_text(found: Ratio) -> str:
+    if found.lower_95 is None or found.upper_95 is None:
+        return "one pair: unknown"
+    return f"{found.lower_95:.2f} to {found.upper_95:.2f}"
+
+
+def troubles(reports: Mapping[str, Sequence[Report]]) -> Iterator[str]:
+    """Yield a sentence for everything that went wrong."""
+    for label, runs in reports.items():
+        problems: Counter[str] = Counter()
+        for run in runs:
+            problems.update(run.problems)
+            if run.ended_early:
+                yield f"{label}: a run was ended early ({run.ended_early}); its figures are those until then."
+        for problem, times in problems.most_common():
+            yield f"{label}: {times} {'turn' if times == 1 else 'turns'} failed: {problem}"
 
 
 def progress_text(progress: Progress) -> str:
+    trouble = f", {progress.errors} failed" if progress.errors else ""
     return (
         f"{progress.turns_done} of {progress.turns} turns, {progress.output_tokens_per_s:,.0f} tokens/s, "
-        f"hit rate {percent(progress.hit_rate)}, {progress.active} in flight"
+        f"hit rate {percent(progress.hit_rate)}, {progress.active} in flight{trouble}"
     )

@@ -11,6 +11,8 @@ from concur_proxy.bench.families import Family, family
 from concur_proxy.sim.data import coding_agents
 from concur_proxy.sim.workload import SessionScript, Shape, Spread, TurnScript, synthetic
 
+LONGEST_PAUSE_S = 5.0
+"""Of recorded agents in haste: what was longer was a person, not a tool."""
 SUB_AGENT_TURNS = 1 / 3
 """Of its parent's: what a synthetic sub-agent plays."""
 
@@ -83,7 +85,7 @@ class RecordedAgents:
     prompts: float = 0.03
     outputs: float = 0.25
     time: float = 0.05
-    longest_think_s: float = 5.0
+    longest_think_s: float = LONGEST_PAUSE_S
     """Longer pauses, after ``time``, are cut to this."""
 
     def scripts(self) -> tuple[SessionScript, ...]:

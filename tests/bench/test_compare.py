@@ -1,13 +1,11 @@
 import asyncio
-import io
 import json
 
 import pytest
-from rich.console import Console
 
 from concur_proxy.bench import engine_stats
-from concur_proxy.bench.compare import CompareOptions, Target, compare, run_compare
-from concur_proxy.bench.player import PlayOptions
+from concur_proxy.bench.compare import CompareOptions, Target, compare
+from concur_proxy.bench.player import PlayOptions, Stop
 from concur_proxy.errors import ConfigError
 from concur_proxy.sim.server import EngineOptions, EngineServer
 from concur_proxy.sim.workload import SessionScript, TurnScript
@@ -27,6 +25,8 @@ def answers(seen):
         ("direct=http://x:1", "direct", "http://x:1"),
         ("http://x:1", "http://x:1", "http://x:1"),
         ("http://x:1/?a=b", "http://x:1/?a=b", "http://x:1/?a=b"),
+        ("a=http://x:1/v1/", "a", "http://x:1"),
+        ("http://x:1/v1", "http://x:1/v1", "http://x:1"),
     ],
 )
 def test_targets_as_a_person_writes_them(text, label, url):
@@ -49,7 +49,8 @@ def test_rounds_take_turns_and_turn_around():
     pairs = [b / a for a, b in zip(rates["a"], rates["b"], strict=True)]
     assert comparison.ratios["b"].each == pytest.approx(pairs)
     shown = json.loads(json.dumps(comparison.as_json()))
-    assert shown["ratios"]["b"]["least"] == pytest.approx(min(pairs))
+    assert shown["ratios"]["b"]["useful tokens/s"]["least"] == pytest.approx(min(pairs))
+    assert "first token p95" not in shown["ratios"]["b"]  # nothing was streamed
     assert len(shown["runs"]["a"]) == 3
 
 
@@ -60,17 +61,45 @@ def test_labels_must_differ(labels):
         asyncio.run(compare(SCRIPTS, options))
 
 
-def test_an_engine_is_emptied_and_read_around_each_run(monkeypatch, tmp_path):
+def test_a_comparison_that_is_stopped_has_what_was_played(monkeypatch):
+    stop = Stop()
+
+    def in_the_third_run(target, index, _):
+        if (index, target.label) == (1, "b"):
+            stop()
+
+    async def main():
+        async with served(answers) as (url, _):
+            options = CompareOptions((Target("a", url), Target("b", url)), rounds=5, play=PLAY)
+            return await compare(SCRIPTS, options, on_progress=in_the_third_run, stop=stop)
+
+    comparison = asyncio.run(main())
+    assert {label: len(runs) for label, runs in comparison.reports.items()} == {"a": 1, "b": 2}
+    assert (comparison.reports["b"][1].ended_early, comparison.failure) == ("interrupted", "interrupted")
+    assert len(comparison.ratios["b"].each) == 1  # the round that both have played
+
+
+def test_an_engine_that_goes_away_ends_a_comparison_with_what_was_played():
+    async def main():
+        async with served(answers) as (url, _):
+            play = PlayOptions()  # asks for the model's name
+            options = CompareOptions((Target("a", url), Target("b", "http://127.0.0.1:1")), rounds=2, play=play)
+            return await compare(SCRIPTS, options)
+
+    comparison = asyncio.run(main())
+    assert {label: len(runs) for label, runs in comparison.reports.items()} == {"a": 1, "b": 0}
+    assert "127.0.0.1:1 does not answer" in comparison.failure
+    assert comparison.ratios == {"b": None}
+
+
+def test_an_engine_is_emptied_and_read_around_each_run(monkeypatch):
     monkeypatch.setattr(engine_stats, "QUIET_PERIOD_S", 0)
-    out = io.StringIO()
     with EngineServer(EngineOptions(port=0, speed=1000, cached_tokens=False)) as engine:
         options = CompareOptions((Target("direct", engine.url, engine.url),), rounds=2)
-        comparison = run_compare(SCRIPTS, options, Console(file=out, width=120), json_file=tmp_path / "out.json")
+        comparison = asyncio.run(compare(SCRIPTS, options))
     for report in comparison.reports["direct"]:
         # The first prompt is new in each round, so the cache was empty; the second finds the first's 48 of 55 tokens.
         assert (report.cached_tokens, report.preemptions) == (48, 0)
-    assert "direct" in out.getvalue()
-    assert json.loads((tmp_path / "out.json").read_text())["baseline"] == "direct"
 
 
 def test_without_a_reset_the_second_run_finds_the_firsts_contexts(monkeypatch):

@@ -31,6 +31,7 @@ def test_no_ratio(values, baseline):
 def test_the_bound_is_below_the_mean(pairs):
     found = ratio(*zip(*pairs, strict=True))
     assert found.lower_95 <= found.mean * (1 + 1e-9)
+    assert found.lower_95 * found.upper_95 == pytest.approx(found.mean**2, rel=1e-6)
     assert found.least <= found.mean * (1 + 1e-9)
 
 

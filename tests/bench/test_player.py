@@ -139,8 +139,39 @@ def test_a_server_that_does_not_name_a_model():
         async with served(lambda _: reply({"data": []})) as (url, _):
             await play(url, ONE)
 
-    with pytest.raises(BackendError, match="does not tell a model"):
+    with pytest.raises(BackendError, match=r"does not tell a model \(status 200\): is this the address"):
         asyncio.run(main())
+
+
+def test_a_server_that_wants_another_key():
+    async def main():
+        async with served(lambda _: reply({"error": "no"}, 401)) as (url, _):
+            await play(url, ONE)
+
+    with pytest.raises(BackendError, match="answers 401: it wants another API key"):
+        asyncio.run(main())
+
+
+def test_nobody_answers_where_nobody_is():
+    with pytest.raises(BackendError, match=r"http://127.0.0.1:1 does not answer: .*; is a server running there\?"):
+        asyncio.run(play("http://127.0.0.1:1", ONE))
+
+
+def test_a_server_that_is_gone_ends_the_run_though_agents_would_try_on():
+    """Half of the turns are answered; then every connection is closed for good."""
+    answers = iter([reply(chat())])
+    options = PlayOptions(max_tries=10**6, gone_after_s=0.02)
+    scripts = tuple(SessionScript(f"s{number}", 1, (TURN, TURN)) for number in range(3))
+    report, _ = played(lambda _: next(answers, CLOSE), scripts, options)
+    assert report.turns == 1
+    assert report.ended_early.startswith("no answer for 0.02 s: the connection was closed")
+
+
+def test_a_server_that_refuses_is_there():
+    refusals = iter([CLOSE, reply({}, 503), CLOSE, reply({}, 503)] * 20)
+    options = PlayOptions(max_tries=10**6, gone_after_s=1e9)
+    report, _ = played(lambda _: next(refusals, reply(chat())), options=options)
+    assert (report.turns, report.ended_early) == (2, None)
 
 
 def test_only_so_many_agents_at_once():

@@ -1,11 +1,21 @@
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from concur_proxy.bench.pairs import ratio
 from concur_proxy.bench.report import Progress, Tally
-from concur_proxy.bench.tables import agents_table, comparison_table, count, percent, progress_text, ratio_text, seconds
+from concur_proxy.bench.tables import (
+    comparison_table,
+    count,
+    interval_text,
+    percent,
+    progress_text,
+    ratio_table,
+    seconds,
+    troubles,
+)
 from concur_proxy.model import Usage
 
 
@@ -31,19 +41,22 @@ def test_figures_as_text(text, value, shown):
     assert text(value) == shown
 
 
-def test_a_comparison_as_a_table():
+def row(shown, name):
+    return next(line for line in shown.splitlines() if f" {name} " in line)
+
+
+def test_a_comparison_has_a_column_for_each_way_with_mean_least_and_most():
     tally = Tally(1, 1)
     tally.answered(Usage(1000, 50, 250), reusable=0, duration_s=1.0, ttft_s=None)
-    runs = {"direct": [tally.report(2.0), tally.report(4.0)], "proxied": [tally.report(1.0), tally.report(2.0)]}
-    shown = text_of(comparison_table(runs, {"proxied": ratio([50.0, 25.0], [25.0, 12.5])}))
-    assert shown.count("direct ") == shown.count("proxied ") - 1 == 2
-    assert "25.0%" in shown
-    assert "proxied / direct: 2.00 times the useful tokens/s" in shown
-
-
-def test_a_single_way_has_no_ratio():
-    shown = text_of(comparison_table({"direct": [Tally(1, 1).report(2.0)]}, {}))
-    assert "/ direct" not in shown
+    runs = {"direct": [tally.report(2.0), tally.report(4.0)], "proxied": [tally.report(1.0), tally.report(1.0)]}
+    shown = text_of(comparison_table(runs))
+    assert "direct" in shown
+    assert "2 runs" in shown
+    assert row(shown, "hit rate").count("25.0%") == 2
+    assert "3.00 s" in row(shown, "whole run")
+    assert "(2.00 s to 4.00 s)" in shown
+    assert "good turns/s" not in shown  # nobody named an objective
+    assert "first token" not in shown  # nothing was streamed
 
 
 def test_how_it_went_for_the_agents():
@@ -51,15 +64,48 @@ def test_how_it_went_for_the_agents():
     tally.answered(Usage(1000, 50, 250), reusable=0, duration_s=3.0, ttft_s=0.5)
     tally.session_ended("a", 12.0, completed=True, turns_per_s=0.5)
     tally.session_ended("b", 1.0, completed=False)
-    shown = text_of(agents_table({"direct": [tally.report(4.0)]}))
-    for figure in ("12.0 s", "0.50 s", "50.0%", "0.25"):
-        assert figure in shown
+    shown = text_of(comparison_table({"direct": [tally.report(4.0)]}))
+    wanted = {
+        "job mean": "12.0 s",
+        "job p99": "12.0 s",
+        "first token p95": "0.50 s",
+        "longest wait": "0.50 s",
+        "fairness": "50.0%",
+        "good turns/s": "0.25",
+        "failed agents": "1",
+    }
+    for name, figure in wanted.items():
+        assert figure in row(shown, name)
 
 
-def test_ratios_in_words():
-    assert ratio_text(None) == "no ratio"
-    assert ratio_text(ratio([2.0], [1.0])) == "2.00 times the useful tokens/s (least of 1: 2.00)"
-    assert "above" in ratio_text(ratio([2.0, 2.1], [1.0, 1.0]))
+def test_a_table_fits_into_eighty_columns():
+    tally = Tally(1, 1)
+    tally.answered(Usage(10**6, 5000, 250), reusable=0, duration_s=100.0, ttft_s=None)
+    out = io.StringIO()
+    Console(file=out, width=80).print(comparison_table({"direct": [tally.report(200.0)], "proxied": []}))
+    assert "…" not in out.getvalue()
+
+
+def test_ratios_have_a_row_for_each_figure_with_their_interval():
+    ratios = {"proxied": {"turns/s": ratio([2.0, 2.1], [1.0, 1.0]), "job mean": None}}
+    shown = text_of(ratio_table(ratios, "direct"))
+    assert "How many times direct's" in shown
+    assert "2.05" in row(shown, "turns/s")
+    assert "2.00, 2.10" in row(shown, "turns/s")
+    assert "job mean" not in shown
+    assert interval_text(ratio([2.0], [1.0])) == "one pair: unknown"
+    assert interval_text(ratio([2.0, 2.1], [1.0, 1.0])) == "1.76 to 2.39"
+
+
+def test_what_went_wrong_is_said_with_how_often():
+    tally = Tally(2, 2)
+    tally.failed("status 400: too long")
+    runs = {"direct": [tally.report(1.0), tally.report(1.0, ended_early="interrupted")], "proxied": [tally.report(1)]}
+    assert list(troubles(runs)) == [
+        "direct: a run was ended early (interrupted); its figures are those until then.",
+        "direct: 2 turns failed: status 400: too long",
+        "proxied: 1 turn failed: status 400: too long",
+    ]
 
 
 def test_progress_in_words():
@@ -67,3 +113,4 @@ def test_progress_in_words():
         elapsed_s=2.0, turns=9, turns_done=3, active=2, prompt_tokens=10, cached_tokens=5, output_tokens=8
     )
     assert progress_text(progress) == "3 of 9 turns, 4 tokens/s, hit rate 50.0%, 2 in flight"
+    assert progress_text(replace(progress, errors=1)).endswith("2 in flight, 1 failed")

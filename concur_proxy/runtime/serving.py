@@ -146,10 +146,11 @@ async def _end_on_failure(server: Server, failures: Failures) -> None:
 
 def _server(node: Node, siblings: Siblings | None = None) -> Server:
     settings = node.settings.server
+    limits = policy.client_limits(settings)
     app = _app(node, siblings)
     config = uvicorn.Config(
         app if node.doorkeeper is None else Wall(app, node.doorkeeper.access),
-        http=fast_lane_protocol(node.handler, policy.client_limits(settings)),
+        http=fast_lane_protocol(node.handler, limits),
         ws="none",
         loop="none",
         lifespan="off",
@@ -161,7 +162,7 @@ def _server(node: Node, siblings: Siblings | None = None) -> Server:
     config.load()
     config.ssl = served = server_context(settings)
     node.watches.append(Certificates(lambda: [served, *(target.tls for target in node.targets.values())]))
-    return Server(config, node.handler, grace_s=settings.grace_s)
+    return Server(config, node.handler, grace_s=settings.grace_s, limits=limits)
 
 
 def _app(node: Node, siblings: Siblings | None = None) -> FastAPI:
@@ -213,9 +214,12 @@ def _readiness(node: Node) -> Readiness:
     asked = not (young and any(report and report.state == State.UNKNOWN.value for report in reports.values()))
     if not (joined := node.replicas is None or node.replicas.has_joined):
         detail["replicas"] = "waits for the others to say what they use"
+    if cut_off := node.replicas is not None and node.replicas.is_cut_off:
+        detail["replicas"] = "is cut off from Redis, which others reach"
     if not (knows_callers := node.doorkeeper is None or node.doorkeeper.is_ready):
         detail["identity provider"] = "its keys are not known yet"
-    return Readiness(up and asked and joined and knows_callers and not node.handler.shutting_down, detail)
+    ready = up and asked and joined and knows_callers and not cut_off and not node.handler.shutting_down
+    return Readiness(ready, detail)
 
 
 def listen(settings: ServerSettings) -> socket.socket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import socket
 import struct
 import time
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from concur_proxy.gateway.handler import Handler, HandlerSettings
 from concur_proxy.gateway.limits import ClientLimits
 from concur_proxy.gateway.models import ask_all
 from concur_proxy.gateway.protocol import fast_lane_protocol
+from concur_proxy.gateway.secure import SecureListener
 from concur_proxy.gateway.upstream import UpstreamPool
 from concur_proxy.model import BackendEvent, BackendId, PoolId
 from concur_proxy.windows.base import Unit
@@ -184,6 +186,7 @@ class Proxy:
     ssl_context: object = None
     limits: ClientLimits = field(default_factory=ClientLimits)
     serve_tls: object = None
+    handshakes: dict = field(default_factory=dict)
     observer: object = None
     prefix: str = ""
 
@@ -218,10 +221,13 @@ class Proxy:
         config.load()
         protocol = fast_lane_protocol(self.handler, self.limits)
         self.state = ServerState()
-        self.server = await asyncio.get_running_loop().create_server(
-            lambda: protocol(config=config, server_state=self.state, app_state={}), "127.0.0.1", 0, ssl=self.serve_tls
-        )
-        self.port = self.server.sockets[0].getsockname()[1]
+        make = lambda: protocol(config=config, server_state=self.state, app_state={})  # noqa: E731
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        if self.serve_tls is None:
+            self.server = await asyncio.get_running_loop().create_server(make, sock=self.socket)
+        else:
+            self.server = SecureListener(self.socket, make, self.serve_tls, self.limits, **self.handshakes)
         return self
 
     def add(self, backend, url):
@@ -243,6 +249,7 @@ class Proxy:
         await asyncio.gather(*self.state.tasks, return_exceptions=True)
         self.dispatcher.close()
         await self.server.wait_closed()
+        self.socket.close()
 
     async def client(self, tls=None):
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=tls)

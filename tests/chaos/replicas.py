@@ -17,6 +17,7 @@ import httpx
 from openai import APIError, AsyncOpenAI
 
 from concur_proxy.sim.server import EngineOptions, EngineServer
+from tests.chaos.relay import Relay, Streams
 from tests.chaos.wire import Wire
 from tests.clients.stack import ProxyProcess
 from tests.ports import free_port
@@ -29,55 +30,23 @@ THINK_S = 0.05
 PATIENCE_S = 60.0
 
 
-class Balancer:
+class Balancer(Relay):
     """Takes turns among replicas, a connection at a time; one that does not accept is passed over."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.ports: list[int] = []
         self._next = 0
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self.url = f"http://127.0.0.1:{await self.listen()}"
 
-    async def stop(self) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            there = await self._connect()
-            if there is None:
-                return
-            try:
-                await asyncio.gather(self._pump(reader, there[1]), self._pump(there[0], writer))
-            finally:
-                there[1].close()
-        finally:
-            writer.close()
-            self._tasks.discard(task)
-
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    async def connect(self) -> Streams | None:
         for _ in range(len(self.ports)):
             self._next += 1
             with suppress(OSError):
                 return await asyncio.open_connection("127.0.0.1", self.ports[self._next % len(self.ports)])
         return None
-
-    @staticmethod
-    async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while data := await reader.read(1 << 16):
-                writer.write(data)
-                await writer.drain()
-        with suppress(ConnectionError, OSError):
-            writer.close()
 
 
 @dataclass
@@ -246,7 +215,7 @@ async def stage(
                 )
                 scene.seen.moved += state["concur_sessions_moved_total"]
         finally:
-            await scene.balancer.stop()
+            await scene.balancer.end()
             await scene.client.aclose()
             await asyncio.gather(*(asyncio.to_thread(replica.close) for replica in [*scene.replicas, *scene.dead]))
 

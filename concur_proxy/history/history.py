@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from concur_proxy.history.moment import Moment, altogether
+from concur_proxy.history.moment import UNKNOWN, Moment, altogether
 from concur_proxy.history.ring import Ring
 
 INTERVAL_S = 10.0
@@ -24,15 +24,15 @@ class History:
         self.max_backends = backends
         self._rings: dict[str, Ring] = {}
 
-    def record(self, moments: Mapping[str, Moment], *, now: float) -> None:
-        """Keep what is known of each backend now."""
+    def record(self, moments: Mapping[str, Moment], *, now: float, held: float = UNKNOWN) -> None:
+        """Keep what is known of each backend now, and how many turns wait for any of them."""
         for name, moment in moments.items():
             ring = self._rings.pop(name, None) or Ring(self.total.limit)
             self._rings[name] = ring  # the one touched last stands last
             ring.add(now, moment)
         while len(self._rings) > self.max_backends:
             del self._rings[next(iter(self._rings))]
-        self.total.add(now, altogether(list(moments.values())))
+        self.total.add(now, altogether(list(moments.values()))._replace(held=held))
         self._forget()
 
     @property

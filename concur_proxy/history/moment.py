@@ -21,7 +21,7 @@ class Moment(NamedTuple):
     running: float = UNKNOWN
     """Turns in flight."""
     held: float = UNKNOWN
-    """Turns that wait in the proxy."""
+    """Turns that wait in the proxy: for this backend, or for others of its pool."""
     queued: float = UNKNOWN
     """Requests that wait inside the engine."""
     footprint_tokens: float = UNKNOWN
@@ -53,12 +53,13 @@ class Moment(NamedTuple):
 def altogether(moments: Sequence[Moment]) -> Moment:
     """Return the moment of several backends together: sums, and usage as their caches' sizes weigh it.
 
-    Each backend's law has a congestion signal of its own; together they have none.
+    Each backend's law has a congestion signal of its own; together they have none. Backends of a pool have one line of
+    waiting turns, which must not count once for each of them.
     """
     if not moments:
         return Moment()
     sums = Moment(*map(_sum, zip(*moments, strict=True)))
-    sums = sums._replace(congestion=UNKNOWN, threshold=UNKNOWN, kv_usage=_usage(moments))
+    sums = sums._replace(held=UNKNOWN, congestion=UNKNOWN, threshold=UNKNOWN, kv_usage=_usage(moments))
     return sums if len(moments) > 1 else moments[0]
 
 

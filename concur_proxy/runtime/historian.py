@@ -49,13 +49,14 @@ class Historian:
     def record(self) -> None:
         """Keep this moment."""
         node, now = self._node, self._node.clock()
-        books = node.gate.snapshot(now=now).backends
+        snapshot = node.gate.snapshot(now=now)
+        books = snapshot.backends
         self._meters = {backend: self._meters.get(backend) or Meter() for backend in books}
         regulated = ((backend, node.loop.regulator(backend)) for backend in books)
         moments: dict[str, Moment] = {
             backend: self._moment(books[backend], regulator, now) for backend, regulator in regulated if regulator
         }
-        self.history.record(moments, now=now)
+        self.history.record(moments, now=now, held=snapshot.held)
 
     def _moment(self, books: BackendSnapshot, regulator: Regulator, now: float) -> Moment:
         rates = self._meters[books.id].read(self._counters(books.id, regulator.tracker.latest), now=now)

@@ -79,6 +79,7 @@ def test_backends_together_are_sums_and_a_weighted_usage():
     assert both.kv_usage == pytest.approx(0.5)
     assert both.hit_rate == pytest.approx(0.75)
     assert math.isnan(both.congestion)
+    assert math.isnan(altogether([small._replace(held=3), large._replace(held=3)]).held)
     assert same(altogether([small]), small)
     assert altogether([small, large._replace(window_sessions=math.inf)]).window_sessions == math.inf
 

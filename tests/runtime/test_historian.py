@@ -69,6 +69,28 @@ def test_places_and_windows_are_those_of_the_gate(clock):
     assert moment.footprint_tokens > 0
 
 
+def test_turns_that_wait_for_any_backend_of_a_pool_count_once(clock):
+    async def go():
+        backends = [{"url": f"http://127.0.0.1:{port}", "name": name} for port, name in ((9, "a"), (10, "b"))]
+        control = {"law": "fixed", "fixed": {"window": 1}}
+        node = Node(Settings.model_validate({"backends": backends, "control": control}))
+        node.membership.start()
+        try:
+            node.clock = node.dispatcher.clock = clock
+            for name in ("a", "b"):
+                node.dispatcher.backend_event(BackendId(name), BackendEvent.UP)
+            pool = node.gate.snapshot(now=clock.now).backends[NAME].pool
+            for name in "cdefg":
+                node.gate.arrive(TurnFacts(pool, SessionKey("k", name), body_bytes=400), now=clock.now)
+            node.historian.record()
+            rings = (node.historian.history.ring(name) for name in ("a", "b", None))
+            return [[moment.held for _, moment in ring.between(0.0)] for ring in rings]
+        finally:
+            await node.stop()
+
+    assert asyncio.run(go()) == [[3], [3], [3]]
+
+
 def test_a_window_of_tokens_is_no_window_of_sessions(clock):
     moment = recorded(clock, lambda _: None, law="footprint")
     assert math.isnan(moment.window_sessions)

@@ -458,7 +458,7 @@ class Turn:
             self._handler.on_lost(backend)
             if self._may_try_again(failure) and self._try_again():
                 return
-        elif failure is Failure.LOST and self._record is not None and self._resume(self._record, backend):
+        elif failure in (Failure.LOST, Failure.TIMEOUT) and self._resume(backend, silent=failure is Failure.TIMEOUT):
             return
         error = failure_error(Failure.LOST if self._rest else failure, detail, self._handler.retry_after_s)
         outcome = FAILURES.get(failure, Outcome.BACKEND_LOST)
@@ -482,9 +482,11 @@ class Turn:
         generation = self._handler.settings.retry_generation
         return retries.may_repeat(self._route.kind, self._exchange.method, generation=generation)
 
-    def _resume(self, record: StreamRecord, backend: BackendId) -> bool:
-        """Have another engine go on with a stream; False where that cannot be."""
-        relay, handler = self._relay, self._handler
+    def _resume(self, backend: BackendId, *, silent: bool) -> bool:
+        """Have another engine go on with a stream, or the same where it has come back; False where that cannot be."""
+        relay, handler, record = self._relay, self._handler, self._record
+        if record is None or (silent and not self._has_others(backend)):
+            return False
         if not isinstance(relay, Relay) or not relay.is_between_events or not record.is_plain or record.finished:
             return False
         if self._failures or handler.shutting_down or not handler.retries.take(handler.begun):
@@ -502,6 +504,10 @@ class Turn:
             return False
         handler.retries.resumed += 1
         return True
+
+    def _has_others(self, backend: BackendId) -> bool:
+        pool = self._pool
+        return pool is not None and any(each != backend for each in self._handler.dispatcher.up(pool))
 
     def _try_again(self) -> bool:
         """Go to another backend, or where there is none to the same."""

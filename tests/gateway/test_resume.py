@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from concur_proxy.config import UpstreamSettings
 from concur_proxy.core.gate import GatePolicy
 from concur_proxy.gateway.handler import HandlerSettings
 from concur_proxy.gateway.paths import Kind
@@ -288,6 +289,35 @@ def test_the_budget_bounds_what_is_resumed():
     answer, _ = play(duo, body_of(), settings=HandlerSettings(resume_streams=True, retry_budget=0.0))
     assert events(answer)[-1]["error"]["code"] == "backend_lost"
     assert len(duo.asked) == 1
+
+
+@pytest.mark.parametrize("engines", [1, 2])
+def test_a_stream_that_falls_silent_goes_on_elsewhere_where_there_is_another(engines):
+    """The one that is silent is not asked again: it would be as silent."""
+    asked, answers = [], []
+
+    async def script(_seen, wire):
+        asked.append(wire)
+        if len(asked) > 1:
+            await wire.send(HEAD, chunk(said("two", "second", finish="stop")), chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n")
+            return
+        await wire.send(HEAD, chunk(opening()), chunk(said("one ")))
+        await asyncio.Event().wait()
+
+    async def main():
+        async with Engine(script) as one, Engine(script) as two:
+            upstream = UpstreamSettings(idle_timeout_s=0.2)
+            async with Proxy((one, two)[:engines], settings=ON, upstream=upstream) as proxy:
+                answers.append(await proxy.ask(body_of(), headers=b"x-session-id: s\r\n"))
+                await until(proxy.idle)
+
+    run(main())
+    (answer,) = answers
+    assert len(asked) == engines
+    if engines == 2:
+        assert (text(answer), events(answer)[-1]) == ("one two", b"[DONE]")
+    else:
+        assert (text(answer), events(answer)[-1]["error"]["code"]) == ("one ", "backend_timeout")
 
 
 def test_a_client_that_leaves_while_the_rest_waits_leaves_nothing_behind():

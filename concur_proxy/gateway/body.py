@@ -16,8 +16,8 @@ from concur_proxy.core.prefix import prefix_key
 from concur_proxy.gateway.hints import NONE, Hints, of_body
 from concur_proxy.gateway.skim import skim
 
-LONG: Final = 64 << 10
-"""Bytes from which on a body is not read in full where nobody asks for all of it."""
+LONG: Final = 512 << 10
+"""Bytes from which on a body is read in part where nobody asks for all of it; shorter ones are built as fast."""
 
 MODEL_PART: Final = re.compile(rb'name="?model"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,512})\r\n', re.IGNORECASE)
 """The ``model`` field of a multipart form."""
@@ -77,9 +77,12 @@ class BodyFacts:
 NOTHING: Final = BodyFacts()
 
 
-def facts(body: bytes, *, in_full: bool = True) -> BodyFacts:
-    """Read a JSON body; anything else gives ``NOTHING``. ``in_full``: ``fields`` are wanted, however long it is."""
-    if not in_full and len(body) > LONG:
+def facts(body: bytes, *, in_full: bool = True, long: int = LONG) -> BodyFacts:
+    """Read a JSON body; anything else gives ``NOTHING``. ``in_full``: ``fields`` are wanted, however long it is.
+
+    ``long``: bytes from which on a body is read in part.
+    """
+    if not in_full and len(body) >= long:
         part = skim(body)
         if part is not None:
             told = _facts(part, in_part=True)

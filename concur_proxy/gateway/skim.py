@@ -14,7 +14,7 @@ import orjson
 
 from concur_proxy.core.prefix import SYSTEM_ROLES
 
-ABSENT: Final = msgspec.Raw()
+ABSENT: Final = msgspec.Raw(b"null")
 QUOTE: Final = ord('"')
 PLAIN: Final[dict[str, Any]] = {"content": ""}
 """Stands for every message of the conversation that is plain text."""
@@ -93,13 +93,12 @@ def _talk(messages: list[Message]) -> list[dict[str, Any]]:
     while opening < len(messages) and _opens(messages[opening]):
         opening += 1
     talk = [_parsed(message, ASKED) for message in messages[:opening]]
-    talk += [PLAIN if _is_plain(message.content) else _parsed(message, MEDIA) for message in messages[opening:]]
+    # written out, as there may be thousands: most contents are a text, which begins with a quote
+    talk += [
+        PLAIN if memoryview(message.content)[0] == QUOTE else _parsed(message, MEDIA) for message in messages[opening:]
+    ]
     return talk
 
 
 def _opens(message: Message) -> bool:
     return message.role is not ABSENT and orjson.loads(memoryview(message.role)) in SYSTEM_ROLES
-
-
-def _is_plain(content: msgspec.Raw) -> bool:
-    return content is not ABSENT and memoryview(content)[0] == QUOTE

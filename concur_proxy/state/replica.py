@@ -7,7 +7,7 @@ A share that falls is in force as soon as it is heard of, and given to others wh
 rises is there already in Redis. So the sum of what is in use never exceeds the window, whatever is lost on the way.
 
 While Redis is gone for all everything stays as it is. One that is cut off alone, which it hears from others that are
-not (``neighbours``), gives its share up and refuses turns before others are given it.
+not (``neighbours``), gives its share up before others are given it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ SUSPECT_S = 3.0
 """After so long without an answer a replica asks its neighbours whether they have one, in time for ``MEMBER_MS``."""
 
 ASK_EVERY_S = 0.5
+
+REFUSE_AFTER_S = 20.0
+"""One that is cut off lets turns wait for so long, since most cuts are short; then it refuses them."""
 
 FRESH_S = 1.5
 """Whoever has had an answer to what was sent within this time reaches Redis."""
@@ -95,6 +98,7 @@ class Replica:
         """How many of the sessions that others have taken from us we have heard of."""
         self._due = True
         self._synced_at = self._heard_at = self._asked_at = -math.inf
+        self._refuses_at = math.inf
         self._told: dict[BackendId, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
         link.first = self._first
@@ -127,6 +131,9 @@ class Replica:
         if self.neighbours and now - self._heard_at >= SUSPECT_S and now - self._asked_at >= ASK_EVERY_S:
             self._asked_at = now
             self.ask_neighbours(self.neighbours, self._cut_off)
+        if now >= self._refuses_at:
+            self._refuses_at = math.inf
+            self.door.refuse_all(RefusalReason.CUT_OFF)
         since = now - self._synced_at
         if since >= POLL_S or (self.door.held and self.link.up):
             self.sync_soon()
@@ -145,7 +152,7 @@ class Replica:
             holding.in_force = holding.target = 0.0
             if holding.whole is not None:
                 self._set_share(backend, holding)
-        self.door.refuse_all(RefusalReason.CUT_OFF)
+        self._refuses_at = self.door.clock() + REFUSE_AFTER_S
 
     def sync_soon(self) -> None:
         self._due = True
@@ -326,7 +333,7 @@ class Replica:
         self.peers, self.settled = answer["peers"], not answer["settling"]
         self.neighbours = [(name, address) for name, address in answer.get("addresses") or () if address]
         if self.is_cut_off:
-            self.is_cut_off = False
+            self.is_cut_off, self._refuses_at = False, math.inf
             if not self.is_leaving():
                 self.door.reopen()
 
@@ -359,7 +366,7 @@ class Replica:
                 backend,
                 holding.in_force,
                 whole=whole.window,
-                hard=whole.hard,
+                hard=whole.hard or self.is_cut_off,
                 elsewhere=holding.running_elsewhere,
                 may_have_room=may_have_room,
                 wanted=holding.waiting_elsewhere > 0,

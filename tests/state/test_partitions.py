@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -13,8 +14,9 @@ from redis import Redis
 from concur_proxy.core.gate import GatePolicy
 from concur_proxy.sim.arms import arm
 from concur_proxy.sim.scenario import Scenario
+from concur_proxy.state.replica import REFUSE_AFTER_S
 from tests.state.redis import RedisServer, needs_redis
-from tests.state.world import ReplicatedWorld, play
+from tests.state.world import Node, ReplicatedWorld, play
 
 pytestmark = needs_redis
 
@@ -49,6 +51,11 @@ class Watched(ReplicatedWorld):
 
     most = 0.0
     cut_off = 0
+    admitted_while_cut_off = 0
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.before: dict[Node, int] = {}
 
     def look(self) -> None:
         names = list(self.runners)
@@ -58,7 +65,14 @@ class Watched(ReplicatedWorld):
             for node in self.nodes
         ]
         self.most = max(self.most, sum(shares))
-        self.cut_off += sum(node.replica.is_cut_off for node in self.nodes)
+        for node in self.nodes:
+            admitted = node.door.gate.snapshot(now=self.events.now).admitted
+            if node.replica.is_cut_off:
+                self.cut_off += 1
+                self.admitted_while_cut_off += admitted - self.before.get(node, admitted)
+                self.before[node] = admitted
+            else:
+                self.before.pop(node, None)
         self.events.after(LOOK_S, self.look)
 
     def unheard(self, name: str, seen: int) -> float:
@@ -103,10 +117,14 @@ def test_no_share_is_in_use_twice(client: Redis, story: list[Cut], clocks: list[
     assert not world.unfinished
 
 
-def test_one_that_is_cut_off_alone_refuses_turns_until_it_is_back(client: Redis) -> None:
-    world = played(client, [(1, 3.0, 10.0)])
+@pytest.mark.parametrize("length_s", [10.0, 40.0])
+def test_turns_wait_for_one_that_is_cut_off_alone_and_are_refused_when_it_takes_long(
+    client: Redis, length_s: float
+) -> None:
+    world = played(client, [(1, 3.0, length_s)])
     assert world.cut_off > 0
-    assert world.troubles.get("replica_cut_off")
+    assert world.admitted_while_cut_off == 0
+    assert bool(world.troubles.get("replica_cut_off")) is (length_s > REFUSE_AFTER_S)
     assert not world.unfinished
 
 

@@ -106,7 +106,8 @@ def rates(shown: dict[str, Shown]) -> Iterator[str]:
 
 def table(shown: dict[str, Shown], command: str) -> str:
     head = (
-        "| scenario | published | nothing held | best request cap | best fixed window | `aimd` | `meanfield` | nothing held over `meanfield` |"
+        "| scenario | published | nothing held | best request cap | best fixed window | `aimd` | `meanfield` | "
+        "nothing held over `meanfield` |"
     )
     lines = [f"`{command}`, concur-proxy {__version__}. Seconds until the last agent is done:\n", head]
     lines += ["|---" * 8 + "|", *rows(shown), "\nOutput tokens per second, in all and while such turns run:\n"]

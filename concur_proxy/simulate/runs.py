@@ -51,11 +51,12 @@ def play_all(runs: Sequence[Run], on_share: OnShare, *, jobs: int | None = None)
             _watch(futures, shares, on_share)
             return [future.result() for future in futures]
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for future in futures:
+                future.cancel()
             for worker in multiprocessing.active_children():
                 if worker not in others:
                     worker.terminate()
-            raise
+            raise  # the pool notices that its workers have gone, and is waited for: nothing of it is left at exit
 
 
 def _watch(futures: Sequence[Future[Result]], shares: SynchronizedArray[float], on_share: OnShare) -> None:

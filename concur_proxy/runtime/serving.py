@@ -32,7 +32,7 @@ from concur_proxy.runtime.certificates import Certificates
 from concur_proxy.runtime.engine_child import EngineChild, VllmOptions
 from concur_proxy.runtime.facts import gather
 from concur_proxy.runtime.files import raise_open_files
-from concur_proxy.runtime.memory import keep_freed_memory
+from concur_proxy.runtime.memory import keep_freed_memory, leave_out_of_collections
 from concur_proxy.runtime.node import Node
 from concur_proxy.runtime.operations import Operations
 from concur_proxy.runtime.siblings import Siblings, meeting_place
@@ -126,6 +126,7 @@ async def _serve(
     try:
         if child is not None:
             child.start()
+        leave_out_of_collections()
         announce(_greeting(settings, listener))
         await server.serve(sockets=[listener])
     finally:

@@ -20,10 +20,15 @@ def check(seen: Seen) -> None:
     assert seen.moved > 0, "turns of one session went to one replica only: this has shown nothing"
 
 
+def check_window(seen: Seen) -> None:
+    """A turn that could not wait for its session runs in another place, while its own is still on the way to it."""
+    assert seen.most_running <= WINDOW + seen.late
+
+
 def test_a_replica_is_killed() -> None:
     seen = asyncio.run(replicas.kill_a_replica())
     check(seen)
-    assert seen.most_running <= WINDOW
+    check_window(seen)
 
 
 def test_redis_is_killed_and_comes_back_with_nothing() -> None:
@@ -45,16 +50,16 @@ def test_a_replica_is_cut_off_from_redis_and_taken_for_dead() -> None:
 def test_all_replicas_are_cut_off_from_redis() -> None:
     seen = asyncio.run(replicas.cut_redis_off())
     check(seen)
-    assert seen.most_running <= WINDOW
+    check_window(seen)
 
 
 def test_clocks_are_an_hour_wrong_all_of_a_sudden() -> None:
     seen = asyncio.run(replicas.clocks_jump())
     check(seen)
-    assert seen.most_running <= WINDOW
+    check_window(seen)
 
 
 def test_three_replicas_are_replaced_one_by_one() -> None:
     seen = asyncio.run(replicas.rolling_restart())
     check(seen)
-    assert seen.most_running <= WINDOW
+    check_window(seen)

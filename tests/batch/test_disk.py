@@ -6,6 +6,7 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import openai
@@ -44,6 +45,25 @@ def full_disk(proxy: ProxyProcess, store: Path) -> Iterator[None]:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
+@dataclass(frozen=True)
+class UnderWay:
+    engine: EngineServer
+    proxy: ProxyProcess
+    client: OpenAI
+    batch: str
+
+
+@contextmanager
+def batch_under_way(store: Path) -> Iterator[UnderWay]:
+    """A batch some of whose lines have been answered."""
+    engine = EngineServer(EngineOptions(port=0, model=MODEL, speed=SPEED))
+    with engine, proxy_of(engine.url, store) as proxy, client_of(proxy, "k") as client:
+        batch = submit(client, [chat(number, tokens=20) for number in range(LINES)]).id
+        while client.batches.retrieve(batch).request_counts.completed < 10:
+            time.sleep(0.02)
+        yield UnderWay(engine, proxy, client, batch)
+
+
 def until_log_says(proxy: ProxyProcess, words: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while words not in proxy.log():
@@ -60,14 +80,11 @@ def refused(client: OpenAI) -> None:
 
 def test_a_batch_goes_on_when_there_is_room_again(tmp_path: Path) -> None:
     store = tmp_path / "batches.db"
-    engine = EngineServer(EngineOptions(port=0, model=MODEL, speed=SPEED))
-    with engine, proxy_of(engine.url, store) as proxy, client_of(proxy, "k") as client:
-        batch = submit(client, [chat(number, tokens=20) for number in range(LINES)]).id
-        while client.batches.retrieve(batch).request_counts.completed < 10:
-            time.sleep(0.02)
-        with full_disk(proxy, store):
+    with batch_under_way(store) as one:
+        client, batch = one.client, one.batch
+        with full_disk(one.proxy, store):
             refused(client)
-            until_log_says(proxy, f"batch {batch} goes on later")
+            until_log_says(one.proxy, f"batch {batch} goes on later")
             assert client.batches.retrieve(batch).status == "in_progress", "what is known can still be asked for"
         done = wait(client, batch, patience_s=PATIENCE_S)
         answers = content(client, done.output_file_id)
@@ -90,15 +107,12 @@ def test_an_upload_that_the_disk_cannot_take_leaves_nothing_behind(tmp_path: Pat
 
 def test_a_second_proxy_is_refused_and_the_first_one_goes_on(tmp_path: Path) -> None:
     store = tmp_path / "batches.db"
-    engine = EngineServer(EngineOptions(port=0, model=MODEL, speed=SPEED))
-    with engine, proxy_of(engine.url, store) as proxy, client_of(proxy, "k") as client:
-        batch = submit(client, [chat(number, tokens=20) for number in range(LINES)]).id
-        while client.batches.retrieve(batch).request_counts.completed < 10:
-            time.sleep(0.02)
+    with batch_under_way(store) as one:
+        client, batch = one.client, one.batch
         with pytest.raises(BackendError, match="another process uses it"):
-            proxy_of(engine.url, store)
+            proxy_of(one.engine.url, store)
         done = wait(client, batch, patience_s=PATIENCE_S)
         assert client.batches.retrieve(batch).status == "completed"
         answers = content(client, done.output_file_id)
-        assert metric(engine.url, "vllm:request_success_total") == LINES, "no line was sent twice"
+        assert metric(one.engine.url, "vllm:request_success_total") == LINES, "no line was sent twice"
     assert [answer["custom_id"] for answer in answers] == [f"id {number}" for number in range(LINES)]

@@ -446,7 +446,6 @@ class Gate:
         if session.running or session.held:
             session.ended = True
             return
-        session.left_at = None  # it has come back, if not here
         if session.origin is not None:
             session.origin.shadow.forget(session)
         self._places.let_go(session)

@@ -48,8 +48,9 @@ class RedisServer:
         deadline = time.monotonic() + PATIENCE_S
         while not self.answers():
             if time.monotonic() > deadline or self.process.poll() is not None:
-                self.kill()
-                raise AssertionError(Path(self._folder.name, "log").read_text())
+                said = Path(self._folder.name, "log").read_text()
+                self.close()
+                raise AssertionError(said)
             time.sleep(0.02)
 
     def answers(self) -> bool:

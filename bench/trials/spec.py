@@ -72,6 +72,7 @@ class Play(Part):
     """How they play: fields of ``PlayOptions``."""
 
     stop_after_s: float | None = None
+    warm_up_s: float = 0.0
     timeout_s: float | None = None
     max_tries: int = 100
     stream: bool = False

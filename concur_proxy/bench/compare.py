@@ -176,7 +176,9 @@ async def run_once(
             await stats.begin()
         url = target.url or stack.enter_context(_own_proxy(target)).url
         report = await play(url, scripts, options.play, on_progress=on_progress, stop=stop)
-        return report if stats is None else report.with_engine(await stats.end())
+        if stats is None or options.play.warm_up_s:  # the engine's counters have the warm-up in them
+            return report
+        return report.with_engine(await stats.end())
 
 
 def _own_proxy(target: Target) -> ProxyProcess:

@@ -32,6 +32,8 @@ class PlayOptions:
     """Agents start one after another, at random (Poisson); None: all at once, as ``concurrency`` lets them."""
     stop_after_s: float | None = None
     """Count what is answered until then, instead of playing all to the end; sessions that run then are left alone."""
+    warm_up_s: float = 0.0
+    """What is answered before is played but not counted."""
     timeout_s: float | None = None
     """The client gives a try up after this; None: it is patient."""
     objective_s: float | None = None

@@ -109,15 +109,19 @@ class _Run:
         self._lifeline = Lifeline(self._options.gone_after_s, stop)
         clock = asyncio.get_running_loop().time
         start = clock()
+        counted_from = start + self._options.warm_up_s
+        warm = asyncio.get_running_loop().call_at(counted_from, self._tally.forget) if counted_from > start else None
         ticker = asyncio.create_task(self._tell(on_progress, start)) if on_progress else None
         try:
             async with stop.within(self._options.stop_after_s), asyncio.TaskGroup() as group:
                 for each, delay in zip(self._families, self._delays(), strict=True):
                     group.create_task(self._agent(each, delay))
         finally:
+            if warm is not None:
+                warm.cancel()
             if ticker is not None:
                 ticker.cancel()
-        report = self._tally.report(clock() - start, ended_early=stop.reason)
+        report = self._tally.report(max(0.0, clock() - counted_from), ended_early=stop.reason)
         if on_progress is not None:
             on_progress(self._tally.progress(report.wall_s))
         return report

@@ -113,6 +113,12 @@ class Tally:
         """``objective_s``: the time to a first token, or to an answer, within which a turn counts as good."""
         self._progress = Progress(sessions=sessions, turns=turns)
         self._objective_s = objective_s
+        self.forget()
+
+    def forget(self) -> None:
+        """Count from here on: what is under way goes on, what has been answered never was."""
+        now = self._progress
+        self._progress = Progress(sessions=now.sessions, turns=now.turns, active=now.active, thinking=now.thinking)
         self._good = 0
         self._waits: list[float] = []
         self._rates: list[float] = []

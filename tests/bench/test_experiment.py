@@ -14,6 +14,7 @@ from bench.trials.plot import draw
 from bench.trials.report import section
 from bench.trials.spec import Experiment
 from bench.trials.ways import opened
+from concur_proxy.bench.engine_stats import EngineStats
 from concur_proxy.bench.player import PlayOptions, play
 from concur_proxy.sim.server import EngineOptions, EngineServer
 from concur_proxy.sim.workload import SessionScript, TurnScript
@@ -163,6 +164,23 @@ def test_a_run_may_be_stopped_and_counts_what_was_answered_until_then():
     assert 0 < report.turns < 1600
     assert report.errors == 0
     assert report.useful_tokens_per_s > 0
+
+
+def test_a_warm_up_is_played_and_not_counted():
+    scripts = tuple(SessionScript(str(number), 0, (TurnScript(20, 4, 0.0),) * 400) for number in range(4))
+
+    async def played(url):
+        stats = EngineStats(url)
+        await stats.begin()
+        report = await play(url, scripts, PlayOptions(stop_after_s=2.0, warm_up_s=1.0))
+        spent = await stats.end()
+        await stats.aclose()
+        return report, spent
+
+    with EngineServer(EngineOptions(port=0, model="m", speed=5.0)) as engine:
+        report, spent = asyncio.run(played(engine.url))
+    assert 0 < report.output_tokens < spent.generation_tokens
+    assert report.wall_s >= 1.0
 
 
 def test_ways_are_drawn_over_loads(tmp_path):

@@ -36,6 +36,21 @@ def test_a_run_in_figures():
     assert json.loads(json.dumps(report.as_json()))["wall_s"] == 10.0
 
 
+def test_what_was_before_a_warm_up_ended_is_forgotten_and_what_is_under_way_is_not():
+    tally = Tally(sessions=3, turns=6)
+    answered(tally, Usage(1000, 50, 0), duration_s=20.0, ttft_s=5.0)
+    tally.failed("status 400: no")
+    tally.session_ended("a", 9.0, completed=False)
+    tally.sent()
+    tally.forget()
+    assert (tally.progress(1.0).active, tally.progress(1.0).sessions) == (1, 3)
+    answered(tally, Usage(1500, 50, 1040), reusable=1050, duration_s=1.0, ttft_s=0.1)
+    report = tally.report(10.0)
+    assert (report.turns, report.errors, report.failed_sessions, report.problems) == (1, 0, 0, {})
+    assert (report.prompt_tokens, report.new_tokens, report.turn_p95_s) == (1500, 450, 1.0)
+    assert report.longest_wait_s == 0.1
+
+
 def test_a_shortfall_of_less_than_two_blocks_is_rounding():
     tally = Tally(1, 2)
     answered(tally, Usage(2000, 1, 1000), reusable=1000 + ROUNDING_TOKENS)

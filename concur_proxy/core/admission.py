@@ -104,7 +104,7 @@ class Admission:
     def _ride_instead(self, session: Session, backend: Backend, tokens: int) -> AdmitWhy | None:
         """Let a cold session go on instead of smaller ones, whose contexts are less work to compute again."""
         while (other := backend.smallest_cold(session)) is not None:
-            self._places.pause(other)
+            self._places.pause(other, at_once=True)
             why = why_active(session, backend, tokens)
             if why is not None:
                 return why

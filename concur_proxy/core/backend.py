@@ -89,6 +89,8 @@ class Backend:
         "typical",
         "unit",
         "up",
+        "vacated",
+        "vacated_tokens",
         "whole",
         "window",
     )
@@ -112,7 +114,9 @@ class Backend:
         self.running = 0
         self.running_tokens = 0
         """Of the turns that run, a shared prefix apart."""
-        self.branches = 0
+        # Vacated: places that idle sessions have lost, whose room is not free yet, as another replica may have them.
+        # Branches: turns beside the one that rides their session's place, and these.
+        self.branches = self.vacated = self.vacated_tokens = 0
         self.has_lanes = False
         """Cold sessions are told from hot ones."""
         self.hot_share = 0.0
@@ -197,7 +201,12 @@ class Backend:
 
     @property
     def is_over(self) -> bool:
-        return self.load > self.window + ROUNDING
+        return self.load - self.coming > self.window + ROUNDING
+
+    @property
+    def coming(self) -> int:
+        """The part of the load that is about to be free."""
+        return self.vacated if self.unit is SESSIONS else self.vacated_tokens
 
     @property
     def is_empty(self) -> bool:
@@ -350,6 +359,23 @@ class Backend:
         if session.cold:
             self._count_cold(-1, -session.charged)
         self._shared.leave(session.prefix_key)
+
+    def vacate(self, session: Session) -> int:
+        """Take the place of an idle session, whose room stays taken until ``free``; return the tokens that it is."""
+        tokens = session.charged
+        self.take_place(session)
+        self._count_vacated(1, tokens)
+        return tokens
+
+    def free(self, tokens: int) -> None:
+        """The room of a place that was vacated is there for others."""
+        self._count_vacated(-1, -tokens)
+
+    def _count_vacated(self, places: int, tokens: int) -> None:
+        self.branches += places
+        self._tokens += tokens
+        self.vacated += places
+        self.vacated_tokens += tokens
 
     def recharge(self, session: Session, tokens: int) -> None:
         """A session with a place, not idle, counts for ``tokens`` from now on."""

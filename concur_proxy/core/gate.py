@@ -408,6 +408,22 @@ class Gate:
         """Have sessions told that lose their place between two turns."""
         self._places.on_paused = lambda session: tell(session.pool, session.key)
 
+    def on_vacated(self, tell: Callable[[BackendId, PoolId, SessionKey, int], None]) -> None:
+        """Have places told that idle sessions lose, and their tokens: their room stays taken until ``free``."""
+
+        def vacated(session: Session, backend: Backend, tokens: int) -> None:
+            tell(backend.id, session.pool, session.key, tokens)
+
+        self._places.on_vacated = vacated
+
+    def free(self, places: Sequence[tuple[BackendId, int]], *, now: float) -> list[Decision]:
+        """Let others have the room of places that sessions have lost: no other replica has them."""
+        here = {state.id: state for state in self._pools.backends()}
+        for backend, tokens in places:
+            if backend in here and here[backend].vacated:
+                here[backend].free(tokens)
+        return self._waiting.dispatch_all(now)
+
     def session_state(self, pool: PoolId, key: SessionKey, *, now: float) -> SessionState | None:
         """Return what is known of a session; None where nothing is."""
         session = self._intake.sessions.get(pool, key)

@@ -25,7 +25,7 @@ STOP_LEASE: Final = 0.5
 class Places:
     """Who is active. ``policy`` is the one in force."""
 
-    __slots__ = ("_counts", "_timers", "on_paused", "on_vanished", "policy")
+    __slots__ = ("_counts", "_timers", "on_paused", "on_vacated", "on_vanished", "policy")
 
     def __init__(self, policy: GatePolicy, counts: Counts, timers: Timers[Session | Turn]) -> None:
         self.policy = policy
@@ -35,6 +35,8 @@ class Places:
         """Told of a session that had a place and is not expected to come back."""
         self.on_paused: Callable[[Session], None] = _ignore
         """Told of a session that has lost its place between two turns."""
+        self.on_vacated: Callable[[Session, Backend, int], None] | None = None
+        """Told of a place of so many tokens whose room stays taken until ``Backend.free``; None: it is free at once."""
 
     # riding a place
 
@@ -116,12 +118,23 @@ class Places:
         self.give_up(session)
         self._timers.clear(session)
 
-    def pause(self, session: Session) -> None:
-        """Take an idle session's place: its next turn waits, ahead of new sessions."""
-        self.give_up(session)
+    def pause(self, session: Session, *, at_once: bool = False) -> None:
+        """Take an idle session's place: its next turn waits, ahead of new ones. ``at_once``: somebody else has it."""
+        if at_once:
+            self.give_up(session)
+        else:
+            self._vacate(session)
         session.paused = True
         self._counts.paused += 1
         self.on_paused(session)
+
+    def _vacate(self, session: Session) -> None:
+        """Take an idle session's place; where others share the window one of them may have it by now."""
+        backend, tell = session.place, self.on_vacated
+        if backend is None or tell is None or session.running:
+            self.give_up(session)
+        else:
+            tell(session, backend, backend.vacate(session))
 
     def pause_surplus(self, backend: Backend) -> bool:
         """Pause eagerly, where that is the policy: idle sessions over the window, longest idle first."""
@@ -141,9 +154,12 @@ class Places:
         """
         if not backend.idle or backend.may_have_room or not backend.is_starved(now):
             return False
-        if backend.running and not backend.fits(charge - backend.idle_load):
+        missing = charge - backend.coming
+        if backend.running and not backend.fits(missing - backend.idle_load):
             return False
-        losers = patience.victims(backend, charge)
+        losers = patience.victims(backend, missing)
+        if not losers:
+            return False
         due_at = patience.due_at(backend, losers, arriving, now)
         if due_at > now:
             self._look_again(losers[0], due_at)
@@ -166,8 +182,8 @@ class Places:
         """
         if backend.idle_cold:
             self._timers.wake(now)  # somebody smaller may fit beside
-        while backend.idle_cold and not backend.fits(charge):
-            self.pause(backend.cheapest_cold(charge))
+        while backend.idle_cold and not backend.fits(charge - backend.coming):
+            self.pause(backend.cheapest_cold(charge - backend.coming))
         return backend.fits(charge)
 
     def give_back(self, backend: Backend, *, now: float) -> None:
@@ -186,7 +202,7 @@ class Places:
         """Take the idle place of a relative for ``heir``, if ``charge`` fits in its stead."""
         if donor.place is not backend or donor.running or not backend.fits(charge - backend.charged(donor)):
             return False
-        self.pause(donor)
+        self.pause(donor, at_once=True)
         donor.borrower = heir
         return True
 
@@ -199,7 +215,7 @@ class Places:
         else:
             assert session.place is not None
             session.place.departed += 1
-            self.give_up(session)
+            self._vacate(session)
             self._counts.leases_expired += 1
             self.on_vanished(session)
 

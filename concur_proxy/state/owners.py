@@ -11,12 +11,12 @@ import asyncio
 import dataclasses
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from concur_proxy.core.gate import Decision
 from concur_proxy.model import BackendId, PoolId, SessionKey, TurnFacts
 from concur_proxy.state.holding import text
-from concur_proxy.state.link import Answer, Link
+from concur_proxy.state.link import Answer, Link, Operation
 from concur_proxy.state.ports import Door
 from concur_proxy.state.reports import dump_session, load_session, name_of, pool_and_key
 
@@ -25,6 +25,8 @@ KEEP_MS = 3_600_000
 """A session that has not been heard of for this long is forgotten."""
 
 Name = tuple[PoolId, SessionKey]
+Place = tuple[BackendId, int]
+"""One that an idle session has lost, and the tokens that it is."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +51,10 @@ class Owners:
         self._ours: OrderedDict[Name, None] = OrderedDict()
         self._unsaid: set[Name] = set()
         self._saying = False
+        self._vacated: dict[Name, tuple[Place, ...]] = {}
+        """Places that sessions have lost here: their room is free when Redis has said that no other has them."""
+        self._moved_places: list[Place] = []
+        """Those of sessions that others have taken."""
         self.claims = 0
         """Turns that have asked, ever."""
         self.moved = 0
@@ -68,7 +74,7 @@ class Owners:
         name = turn.pool, turn.session
         if name not in self._ours:
             return False
-        self._link.send(["busy", name_of(*name)], lambda answer: self._heard(name, answer))
+        self._tell(["busy", name_of(*name)], name)
         return True
 
     def claim(self, turn: TurnFacts, then: Callable[[TurnFacts], None]) -> None:
@@ -95,6 +101,31 @@ class Owners:
     def paused(self, pool: PoolId, key: SessionKey) -> None:
         """A session has lost its place."""
         self._say((pool, key))
+
+    def vacated(self, backend: BackendId, pool: PoolId, key: SessionKey, tokens: int) -> None:
+        """A session has lost its place, and another replica may have taken it with that place."""
+        name = pool, key
+        self._vacated[name] = (*self._vacated.get(name, ()), (backend, tokens))
+        self._say(name)
+
+    def take_moved_places(self) -> list[Place]:
+        """Return the vacated places that have gone elsewhere: the next answer to a sync is about our share without."""
+        moved, self._moved_places = self._moved_places, []
+        return moved
+
+    def put_moved_places(self, places: Sequence[Place]) -> None:
+        """That answer has not come."""
+        self._moved_places += places
+
+    def free_all(self) -> None:
+        """No other replica can take a place of ours any more: all that wait for an answer are free."""
+        places = [place for left in self._vacated.values() for place in left]
+        self._vacated.clear()
+        self.free(places + self.take_moved_places())
+
+    def free(self, places: Sequence[Place]) -> None:
+        if places:
+            self._door.carry_out(lambda now: self._door.gate.free(places, now=now))
 
     def say_all(self) -> None:
         """Redis may have forgotten: tell it of every session of ours."""
@@ -126,20 +157,33 @@ class Owners:
         for name in unsaid:
             state = self._door.gate.session_state(*name, now=now)
             if state is None:
-                if name in self._ours:
-                    del self._ours[name]
-                    self._link.send(["forget", name_of(*name)], _ignore)
-            elif not state.busy:
+                if name in self._ours or name in self._vacated:
+                    self._ours.pop(name, None)
+                    self._tell(["forget", name_of(*name)], name)
+            elif state.busy:
+                if name in self._vacated:
+                    self._tell(["busy", name_of(*name)], name)
+            else:
                 self._own(name)
                 charge, lease_ms = text(state.charge), int(1000 * state.lease_s)
                 operation = ["save", name_of(*name), "0", state.origin or "", charge, lease_ms, dump_session(state)]
-                self._link.send([*operation, KEEP_MS], lambda answer, name=name: self._heard(name, answer))  # type: ignore[misc]
+                self._tell([*operation, KEEP_MS], name)
 
-    def _heard(self, name: Name, answer: Answer | None) -> None:
+    def _tell(self, operation: Operation, name: Name) -> None:
+        """Tell Redis of a session, and hear whether it is still ours, and so the places that it has lost until now."""
+        left = self._vacated.pop(name, ())
+        self._link.send(operation, lambda answer: self._heard(name, left, answer))
+
+    def _heard(self, name: Name, left: tuple[Place, ...], answer: Answer | None) -> None:
         if answer is None:
             self._unsaid.add(name)
+            if left:
+                self._vacated[name] = left + self._vacated.get(name, ())
         elif answer["lost"]:
+            self._moved_places += left
             self.moved_away(name_of(*name))
+        else:
+            self.free(left)
 
     # being told
 
@@ -201,7 +245,3 @@ class _Claim:
         if self._timer is not None:
             self._timer.cancel()
         self._then(dataclasses.replace(turn, final=True) if guest else turn)
-
-
-def _ignore(_: Answer | None) -> None:
-    """Nothing comes of the answer."""

@@ -17,7 +17,7 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +25,8 @@ from concur_proxy.core.gate import Decision
 from concur_proxy.model import BackendId, RefusalReason, TurnRecord
 from concur_proxy.state.holding import Holding, Whole, text
 from concur_proxy.state.leader import Leader
-from concur_proxy.state.link import Answer, Link, Operation, Then
-from concur_proxy.state.owners import Owners
+from concur_proxy.state.link import TIMEOUT_S, Answer, Link, Operation, Then
+from concur_proxy.state.owners import Owners, Place
 from concur_proxy.state.ports import Door, Laws
 from concur_proxy.state.reports import Departures, Report, add_up, dump_records, dump_reports, load_records, report_of
 from concur_proxy.state.shares import Demand
@@ -104,6 +104,7 @@ class Replica:
         link.first = self._first
         link.on_change = self._link_changed
         door.gate.on_paused(self.owners.paused)
+        door.gate.on_vacated(self.owners.vacated)
 
     # life
 
@@ -134,6 +135,8 @@ class Replica:
         if now >= self._refuses_at:
             self._refuses_at = math.inf
             self.door.refuse_all(RefusalReason.CUT_OFF)
+        if not self.link.up and now - self._heard_at >= MEMBER_MS / 1000 + TIMEOUT_S:
+            self.owners.free_all()
         since = now - self._synced_at
         if since >= POLL_S or (self.door.held and self.link.up):
             self.sync_soon()
@@ -267,7 +270,8 @@ class Replica:
         wants = self._wants(reports)
         heard_of = [self.born, self.moves_seen]
         operation = ["sync", self._number, MEMBER_MS, heard_of, dump_reports(reports), windows, turns, GRACE_MS]
-        return [*operation, wants, self.address], lambda answer: self._synced(answer, using, now)
+        moved = self.owners.take_moved_places()
+        return [*operation, wants, self.address], lambda answer: self._synced(answer, using, now, moved)
 
     def _report(self, backend: BackendId, holding: Holding) -> Report:
         view = self._view_here(backend, holding)
@@ -302,12 +306,16 @@ class Replica:
         self._refused.clear()
         return json.dumps(said)
 
-    def _synced(self, answer: Answer | None, using: Mapping[BackendId, float], sent_at: float) -> None:
+    def _synced(
+        self, answer: Answer | None, using: Mapping[BackendId, float], sent_at: float, moved: Sequence[Place]
+    ) -> None:
         if answer is None or answer.get("late"):
+            self.owners.put_moved_places(moved)
             return
         self._hear_of_others(answer, sent_at)
         if answer["born"] != self.born:
             self.born, self.moves_seen = answer["born"], 0
+            self.owners.free_all()  # of one that was taken for dead nobody could take them
             self.owners.say_all()
         for count, name in answer["moves"] or ():
             self.moves_seen = max(self.moves_seen, count)
@@ -323,6 +331,7 @@ class Replica:
                 if whole is not None:
                     self._apply(backend, holding, float(grant), whole, news=running != holding.running_elsewhere)
                 self._tell_capacity(backend, holding)
+        self.owners.free(moved)
         if answer["moves"] or any(self._holdings[each].in_force < using[each] - 1e-9 for each in using):
             self.sync_soon()  # what we have given back is others' when Redis has heard that we have
         if answer["leader"] in {"", self.name}:
@@ -379,6 +388,8 @@ class Replica:
         """What is in force in another unit says nothing in this one."""
         holding.unit, holding.in_force = unit, 0.0
         self.door.set_unit(backend, unit, 0.0)
+        if holding.whole is None:  # nobody is alone here until it is known that nobody else is there
+            self.door.carry_out(lambda now: self.door.gate.set_share(backend, 0.0, whole=math.inf, now=now))
         self.sync_soon()
 
     def _tell_capacity(self, backend: BackendId, holding: Holding) -> None:

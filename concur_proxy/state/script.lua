@@ -256,8 +256,9 @@ end
 -- A session of ours is over: {session}
 function op.forget(name)
   local key = P .. 's:' .. name
-  if call('HGET', key, 'owner') == ME then call('DEL', key) end
-  return {lost = false}
+  local owner = call('HGET', key, 'owner')
+  if owner == ME then call('DEL', key) end
+  return {lost = owner and owner ~= ME and alive(owner)}
 end
 
 -- A secret that all replicas share, made by whoever comes first: {name, value}

@@ -24,7 +24,6 @@ from tests.ports import free_port
 from tests.state.redis import RedisServer
 
 WINDOW = 8
-LATE = 'concur_session_claims_total{result="late"}'
 AGENTS = 16
 TURNS = 5
 THINK_S = 0.05
@@ -61,8 +60,6 @@ class Seen:
     """At once at the engine, as it says."""
     recovery_s: float = 0.0
     moved: float = 0.0
-    late: float = 0.0
-    """Turns that went on before Redis had answered whose session it is, which a busy machine makes of some."""
     sum_of_shares: float = 0.0
     """At the end."""
     books: Counter[str] = field(default_factory=Counter)
@@ -167,10 +164,6 @@ class Stage:
                 found[line.partition(" ")[0].partition("{")[0]] += float(line.rsplit(" ", 1)[1])
         return found
 
-    async def late_turns(self, replica: ProxyProcess) -> float:
-        page = (await self.client.get(f"{replica.url}/metrics", timeout=PATIENCE_S)).text
-        return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(LATE))
-
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> float:
         """Wait until something is true; return how long that took."""
         started = time.monotonic()
@@ -221,7 +214,6 @@ async def stage(
                     {name: int(state[name]) for name in ("concur_turns_held", "concur_turns_running")}
                 )
                 scene.seen.moved += state["concur_sessions_moved_total"]
-                scene.seen.late += await scene.late_turns(replica)
         finally:
             await scene.balancer.end()
             await scene.client.aclose()

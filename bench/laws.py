@@ -6,9 +6,10 @@
     python bench/laws.py --traces FILE                   # recorded rows with sessions of your own
 
 The scenarios were named before the default law was tuned; the seeds are not those that it was tuned on. Each run
-starts without anything learned. Fixed windows are swept in steps of at most 1.2; they and ``aimd`` pause lazily and
-eagerly, and the better of the two counts. A fixed window is given up as soon as it has taken longer than the best so
-far. Results are kept in a file as they come, so an interrupted run goes on.
+starts without anything learned. All go first come, first served, unless the arm names another order. Fixed windows are
+swept in steps of at most 1.2; they and ``aimd`` pause lazily and eagerly, and the better of the two counts. A fixed
+window is given up as soon as it has taken longer than the best so far. Results are kept in a file as they come, so an
+interrupted run goes on.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ BLOCK = "measured: bench/laws.py"
 """Of the page."""
 
 AIMD = ["aimd", "aimd/eager"]
-LAWS = ("meanfield", "meanfield/smallest", "unlimited", *AIMD)
+LAWS = ("meanfield", "meanfield/furthest", "meanfield/smallest", "unlimited", *AIMD)
 
 Key = tuple[str, str, int]
 """Scenario, arm, seed."""
@@ -62,7 +63,7 @@ def play(key: Key, traces: Path | None, *, longest_s: float = math.inf) -> dict[
     """Play one run and return its figures; of one that takes longer than this, only that it does."""
     scenario, arm, seed = key
     law, *rest = arm.split("/")
-    gate = {"pause": "eager"} if "eager" in rest else {"order": rest[0]} if rest else {}
+    gate = {"order": "fifo"} | ({"pause": "eager"} if "eager" in rest else {"order": rest[0]} if rest else {})
     loaded = load_scenario(scenario)
     loaded = loaded.model_copy(update={"give_up_after_s": min(longest_s, loaded.give_up_after_s)})
     result = run_scenario(loaded, law=law, seed=seed, gate=gate, traces=traces)
@@ -157,17 +158,26 @@ class Row:
         for arms in OVER_FIXED.values():
             yield self.over_fixed(arms)
         yield self.over("meanfield", AIMD)
-        yield self.over_fixed(["meanfield"], "job")
-        yield self.over("meanfield/smallest", ["meanfield"], "wait")
+        for arm in ("meanfield", "meanfield/furthest"):
+            yield self.over_fixed([arm], "job")
+        for arm in ("meanfield/furthest", "meanfield/smallest"):
+            yield self.over(arm, ["meanfield"], "wait")
 
 
 OVER_FIXED = {
-    "`meanfield`": ["meanfield"],
-    "`meanfield`, smallest first": ["meanfield/smallest"],
+    "`meanfield`, first come": ["meanfield"],
+    "furthest first": ["meanfield/furthest"],
+    "smallest first": ["meanfield/smallest"],
     "`aimd`": AIMD,
     "nothing held": ["unlimited"],
 }
-OTHERS = ("`meanfield` over `aimd`", "mean job of `meanfield`", "longest wait, smallest first over first come")
+OTHERS = (
+    "`meanfield` over `aimd`",
+    "mean job, first come",
+    "furthest first",
+    "longest wait over first come, furthest first",
+    "smallest first",
+)
 
 
 def cells(row: Row) -> Iterator[str]:

@@ -461,8 +461,8 @@ class GateSettings(Section):
     lease_max_s: float = Field(600, ge=0.1, le=86_400, description="An idle session keeps its place at most this long.")
     max_sessions: int = Field(100_000, ge=100, le=10_000_000, description="Sessions remembered at once.")
     retry_after_s: float = Field(2, ge=0, le=3600, description="What refused clients are told to wait.")
-    order: Literal["fifo", "cache_aware", "smallest", "fair", "deadline", "lanes"] = Field(
-        "fifo", description="Who of those that are held goes next (docs/queues.md)."
+    order: Literal["fifo", "furthest", "cache_aware", "smallest", "fair", "deadline", "lanes"] = Field(
+        "furthest", description="Who of those that are held goes next (docs/queues.md)."
     )
     hot_share: float = Field(
         0.3,

@@ -38,7 +38,7 @@ class GatePolicy:
     lease_max_s: float = 600.0
     max_sessions: int = 100_000
     retry_after_s: float = 2.0
-    order: str = "fifo"
+    order: str = "furthest"
     """Name of the order in which held turns go (``order.registry``)."""
     hot_share: float = 0.3
     """Part of every window that the order ``lanes`` keeps for turns that are not cold."""

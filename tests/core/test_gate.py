@@ -238,7 +238,7 @@ def test_a_paused_session_goes_before_new_ones():
 
 def test_nobody_is_held_for_ever_by_paused_sessions():
     """Ageing: precedence is a head start of half the longest wait."""
-    stand = Stand(1, max_wait_s=100.0, lease_min_s=1.0, lease_max_s=1.0)
+    stand = Stand(1, order="fifo", max_wait_s=100.0, lease_min_s=1.0, lease_max_s=1.0)
     stand.run("paused")
     stand.arrive("works")
     stand.arrive("new")
@@ -491,7 +491,7 @@ def test_turns_that_lose_their_origin_one_by_one_go_elsewhere():
 
 
 def test_a_branch_whose_session_has_failed_may_go_elsewhere():
-    stand = Stand(1, 1)
+    stand = Stand(1, 1, order="fifo")
     here = frozenset({B})
     stand.arrive("agent", avoid=here)
     stand.arrive("elsewhere")

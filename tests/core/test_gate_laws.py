@@ -384,6 +384,7 @@ def machine(order, examples):
 
 
 TestFifo = machine("fifo", 100)
+TestFurthest = machine("furthest", 100)
 TestCacheAware = machine("cache_aware", 50)
 TestSmallest = machine("smallest", 50)
 TestFair = machine("fair", 100)
@@ -392,5 +393,7 @@ TestLanes = machine("lanes", 100)
 
 
 def test_the_laws_run_over_every_order():
-    here = {case.order for case in (TestFifo, TestCacheAware, TestSmallest, TestFair, TestDeadline, TestLanes)}
+    here = {
+        case.order for case in (TestFifo, TestFurthest, TestCacheAware, TestSmallest, TestFair, TestDeadline, TestLanes)
+    }
     assert here == set(ORDERS)

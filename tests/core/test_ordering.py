@@ -39,6 +39,7 @@ SIZES = {"large": {"tokens": 900}, "small": {"tokens": 100}, "middle": {"tokens"
     ("order", "expected"),
     [
         ("fifo", ["large", "small", "middle"]),
+        ("furthest", ["large", "small", "middle"]),
         ("smallest", ["small", "middle", "large"]),
         ("cache_aware", ["small", "middle", "large"]),
         ("fair", ["large", "small", "middle"]),
@@ -60,6 +61,19 @@ def test_paused_sessions_go_before_new_ones(order):
     stand.wait(1.0)
     stand.arrive("old", final=True)
     assert drained(stand, "runs") == ["old", "new"]
+
+
+def test_furthest_lets_those_go_first_that_have_had_most_turns_and_then_who_came_first():
+    stand = Stand(8, order="furthest")
+    for name, turns in {"one": 1, "three": 3, "two": 2, "also two": 2}.items():
+        for _ in range(turns):
+            stand.run(name)
+    stand.resize(1)
+    stand.arrive("runs", final=True)
+    for name in ("new", "one", "two", "also two", "three"):
+        stand.wait(1.0)
+        stand.arrive(name, final=True)
+    assert drained(stand, "runs") == ["three", "two", "also two", "one", "new"]
 
 
 def test_cache_aware_lets_those_go_first_that_are_nearly_done():

@@ -9,11 +9,13 @@ from concur_proxy.core.order.cache import CacheAware, Smallest
 from concur_proxy.core.order.deadline import Deadline
 from concur_proxy.core.order.fair import Fair
 from concur_proxy.core.order.fifo import Fifo
+from concur_proxy.core.order.furthest import Furthest
 from concur_proxy.core.order.lanes import Lanes
 from concur_proxy.core.policy import GatePolicy
 
 ORDERS: dict[str, Callable[[GatePolicy, float, Size], Order]] = {
     "fifo": lambda policy, head_start_s, size: Fifo(head_start_s),  # noqa: ARG005
+    "furthest": lambda policy, head_start_s, size: Furthest(head_start_s),  # noqa: ARG005
     "cache_aware": lambda policy, head_start_s, size: CacheAware(head_start_s, size),  # noqa: ARG005
     "smallest": lambda policy, head_start_s, size: Smallest(head_start_s, size),  # noqa: ARG005
     "fair": lambda policy, head_start_s, size: Fair(head_start_s, policy.weights),  # noqa: ARG005

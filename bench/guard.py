@@ -74,7 +74,7 @@ CHECKS = (
     Check("sub-agents", "meanfield", ("unlimited",)),
     Check("questions", "meanfield", ("unlimited",), loss=0.01),
     Check("lengths", "fixed:12/cache_aware", ("fixed:12/fifo",), figure="job"),
-    Check("lengths", "fixed:12/furthest", ("fixed:12/fifo",), figure="job"),
+    Check("agents", "meanfield", ("meanfield/fifo",), figure="job"),
 )
 
 

@@ -157,7 +157,8 @@ class Row:
         """Yield the ratios of each column of the table, per seed."""
         for arms in OVER_FIXED.values():
             yield self.over_fixed(arms)
-        yield self.over("meanfield", AIMD)
+        for arm in ("meanfield", "meanfield/furthest"):
+            yield self.over(arm, AIMD)
         for arm in ("meanfield", "meanfield/furthest"):
             yield self.over_fixed([arm], "job")
         for arm in ("meanfield/furthest", "meanfield/smallest"):
@@ -172,7 +173,8 @@ OVER_FIXED = {
     "nothing held": ["unlimited"],
 }
 OTHERS = (
-    "`meanfield` over `aimd`",
+    "over `aimd`, first come",
+    "furthest first",
     "mean job, first come",
     "furthest first",
     "longest wait over first come, furthest first",

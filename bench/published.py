@@ -4,7 +4,8 @@
     python bench/published.py --write docs/laws.md  # minutes
 
 The CONCUR paper (arXiv 2601.22705) and an account of it for practitioners tell machines, numbers of agents and results,
-but not what agents say: the scenarios say what is assumed in their stead. Each law is played once per seed.
+but not what agents say: the scenarios say what is assumed in their stead. Each law is played once per seed, first come,
+first served.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def play(task: tuple[str, str, int]) -> tuple[float, float, list[float]]:
         played = sweep(scenario, None, seed)
         arm = min(fixed_of(scenario, seed, played), key=lambda each: played[f"{scenario} {each} {seed}"]["score"])
     law, *rest = arm.split("/")
-    result: Result = run_scenario(scenario, law=law, seed=seed, gate={"pause": "eager"} if rest else None)
+    gate = {"order": "fifo"} | ({"pause": "eager"} if rest else {})
+    result: Result = run_scenario(scenario, law=law, seed=seed, gate=gate)
     return result.score, result.figures.output_tokens_per_s, by_turns(result.turns)
 
 

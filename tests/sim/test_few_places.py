@@ -23,12 +23,12 @@ def test_sessions_in_short_tool_calls_keep_their_contexts():
 
 
 @pytest.mark.sources
-@pytest.mark.parametrize("law", ["fixed:1", "fixed:2", "meanfield"])
-def test_to_keep_them_is_faster(law, hasty):
+@pytest.mark.parametrize("arm", ["fixed:1/fifo", "fixed:2/fifo", "meanfield"])
+def test_to_keep_them_is_faster(arm, hasty):
     what = load_scenario("few-places")
-    kept = run_scenario(what, law=law, seed=1).figures
+    kept = run_scenario(what, law=arm, seed=1).figures
     hasty()
-    taken = run_scenario(what, law=law, seed=1).figures
+    taken = run_scenario(what, law=arm, seed=1).figures
     assert kept.ended_s < 0.95 * taken.ended_s
     assert kept.hit_rate > taken.hit_rate + 0.1
 

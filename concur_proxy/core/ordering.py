@@ -41,7 +41,7 @@ class Line:
         self.waiting = 0
         self.holds_cold = False
         """Cold turns wait, whatever room there is."""
-        self._ageing = Ageing(order.patience) if order.ages else None
+        self._ageing = Ageing(order.patience, order.longest_share) if order.ages else None
         self._lanes: dict[LaneName, Lane] = {}
         self._aside: list[Turn] = []
         self._newest: Entry | None = None
@@ -145,11 +145,11 @@ class Line:
         if not order.ages:
             self._ageing = None
         elif self._ageing is None:
-            self._ageing = Ageing(order.patience)
+            self._ageing = Ageing(order.patience, order.longest_share)
             for turn in turns:
                 self._ageing.joined(turn, fifo_key(turn, order.head_start_s))
         else:
-            self._ageing.patience = order.patience
+            self._ageing.follow(order.patience, order.longest_share, turns)
         self.order = order
         for turn in turns:
             turn.lane = turn.entry = None

@@ -102,6 +102,13 @@ def test_cache_aware_lets_a_last_turn_go_before_one_that_may_not_be():
     assert stand.finish("runs") == ["ends"]
 
 
+def test_cache_aware_leaves_every_other_room_to_whoever_has_waited_longest():
+    """The others do not all go before the large one, and the one that has waited longest is the next in both ways."""
+    sizes = {"large": 900, "middle": 500, "5": 50, "4": 40, "3": 30, "2": 20, "1": 10}
+    went = line("cache_aware", {name: {"tokens": tokens} for name, tokens in sizes.items()})
+    assert went == ["1", "2", "large", "3", "middle", "4", "5"]
+
+
 def test_deadline_goes_by_what_clients_ask_for():
     asked = {
         "none": {},

@@ -16,12 +16,13 @@ class Waiter:
 
     def __init__(self, ticket, tenant="", at=0.0, deadline=1e9):
         self.ticket, self.arrived_at, self.deadline = ticket, at, deadline
+        self.first_arrived_at = float(ticket)
         self.facts = type("Facts", (), {"tenant": tenant})
         self.prepaid = 0.0
 
 
-def joined(count):
-    ageing, turns = Ageing(2.0), [Waiter(number) for number in range(count)]
+def joined(count, share=0.0):
+    ageing, turns = Ageing(2.0, share), [Waiter(number) for number in range(count)]
     for turn in turns:
         ageing.joined(turn, float(turn.ticket))
     return ageing, turns
@@ -98,6 +99,50 @@ def test_what_was_passed_does_not_pile_up():
     for turn in turns:
         ageing.gone(turn)
     assert len(ageing) <= 64
+
+
+# those that have waited longest
+
+
+def test_who_waited_longest_goes_first_in_its_share_of_the_cases():
+    ageing, turns = joined(9, share=0.5)
+    went = []
+    for turn in reversed(turns[4:]):
+        ageing.granted(turn, 0.1)
+        went.append(overdue(ageing, 0.1))
+    assert went == [[], [0], [], [1], []]
+
+
+def test_who_waited_longest_is_looked_for_among_those_that_still_wait():
+    ageing, (first, second, third, fourth, fifth) = joined(5, share=1.0)
+    ageing.gone(first)
+    ageing.granted(second, 0.1)
+    assert overdue(ageing, 0.1) == [2]
+    ageing.granted(third, 0.1)
+    ageing.joined(third, 2.0)  # put back
+    ageing.granted(fourth, 0.1)
+    assert overdue(ageing, 0.1) == [2, 4]
+    ageing.granted(third, 0.1)
+    ageing.granted(fifth, 0.1)
+    assert overdue(ageing, 0.1) == []
+
+
+def test_those_that_come_and_go_do_not_pile_up_where_the_longest_wait_counts():
+    """Invariant 9."""
+    ageing, turns = joined(1000, share=0.5)
+    for turn in turns:
+        ageing.gone(turn)
+    assert len(ageing) <= 130
+
+
+def test_another_order_may_have_another_share():
+    ageing, turns = joined(5)
+    ageing.follow(2.0, 1.0, turns)
+    ageing.granted(turns[4], 0.1)
+    assert overdue(ageing, 0.1) == [0]
+    ageing.granted(turns[0], 0.1)
+    ageing.follow(2.0, 0.0, turns[1:4])
+    assert overdue(ageing, 0.1) == []
 
 
 # accounts

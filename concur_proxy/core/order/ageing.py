@@ -4,11 +4,14 @@ A second line, kept in that order, is served whenever a turn is let in from the 
 when it would have gone. One that is still waiting then, because others went before it, becomes *overdue* after some
 times that wait (the order's ``patience``), and goes first from then on. No clock and no estimate: it holds however fast
 or slow the engines turn out to be, and where they could serve everybody in time no turn is overdue.
+
+An order may also give a share of all rooms to those who have waited longest: they are overdue when it is their turn.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from typing import Final
 
 from concur_proxy.core.lane import FEW
@@ -28,10 +31,16 @@ PASSED: Final = 4
 class Ageing:
     """Who would have gone, and who is overdue since. Takes as much memory as there are turns that wait."""
 
-    __slots__ = ("_dead", "_line", "_now", "_states", "_waiters", "patience", "waiting")
+    __slots__ = ("_dead", "_due", "_line", "_longest", "_now", "_states", "_waiters", "patience", "share", "waiting")
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, patience: float, share: float = 0.0) -> None:
         self.patience = patience
+        self.share = share
+        """Of the turns that are let in: those that go first because they have waited longest."""
+        self._due = 0.0
+        """How many of these may go by now."""
+        self._longest = Arrivals()
+        """Turns by the time when they came, where there is such a share."""
         self._states: dict[int, int] = {}
         """Of tickets: which of the above is true."""
         self.waiting = 0
@@ -44,7 +53,7 @@ class Ageing:
 
     def __len__(self) -> int:
         """Return the number of entries kept, dead ones included."""
-        return len(self._states) + len(self._line) + len(self._waiters)
+        return len(self._states) + len(self._line) + len(self._waiters) + len(self._longest)
 
     def is_overdue(self, turn: Turn) -> bool:
         return self._states.get(turn.ticket, 0) & PASSED != 0
@@ -56,6 +65,8 @@ class Ageing:
             self._line.push((key, ticket, turn))
         self._states[ticket] = WAITS | QUEUED
         self.waiting += 1
+        if self.share:
+            self._longest.push((turn.first_arrived_at, ticket, turn))
 
     def granted(self, turn: Turn, now: float) -> None:
         """The turn has been let in: one of the second line goes, too."""
@@ -63,6 +74,7 @@ class Ageing:
         if self._leave(turn.ticket):
             self._states[turn.ticket] = QUEUED
         self._serve()
+        self._due += self.share
 
     def gone(self, turn: Turn) -> None:
         """The turn was refused, or its client went away."""
@@ -72,7 +84,7 @@ class Ageing:
             self._serve()  # it went long ago in the second line: both stay equally long
 
     def newly_overdue(self, now: float) -> list[Turn]:
-        """Return the turns that have become overdue by now."""
+        """Return the turns that go first from now on: they have become overdue, or waited longest when that counts."""
         self._now = now
         found: list[Turn] = []
         while self._waiters and self._waiters[0][0] <= now:
@@ -81,7 +93,28 @@ class Ageing:
             if state & WAITS and not state & PASSED:
                 self._states[ticket] = state | PASSED
                 found.append(turn)
+        while self._due >= 1.0:
+            self._due -= 1.0
+            found += self._who_waited_longest()
         return found
+
+    def follow(self, patience: float, share: float, turns: Iterable[Turn]) -> None:
+        """Go by the rules of another order from now on; ``turns``: all that wait."""
+        self.patience, self.share, self._due = patience, share, 0.0
+        waiting = turns if share else ()
+        self._longest = Arrivals((turn.first_arrived_at, turn.ticket, turn) for turn in waiting)
+
+    def _who_waited_longest(self) -> list[Turn]:
+        """Return the one of them that goes first from now on; none where all do already."""
+        while (item := self._longest.pop()) is not None:
+            _, ticket, turn = item
+            if self._goes_on_waiting(item):
+                self._states[ticket] |= PASSED
+                return [turn]
+        return []
+
+    def _goes_on_waiting(self, item: Item) -> bool:
+        return self._states.get(item[1], 0) & (WAITS | PASSED) == WAITS
 
     def _leave(self, ticket: int) -> bool:
         """The turn waits no more; True where it still stands in the second line."""
@@ -90,6 +123,8 @@ class Ageing:
         if len(self._waiters) > FEW and len(self._waiters) > 2 * self.waiting:
             self._waiters = [item for item in self._waiters if self._states.get(item[1], 0) & WAITS]
             heapq.heapify(self._waiters)
+        if len(self._longest) > FEW and len(self._longest) > 2 * self.waiting:
+            self._longest = self._longest.only(self._goes_on_waiting)
         return state & QUEUED != 0
 
     def _serve(self) -> None:

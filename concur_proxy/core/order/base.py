@@ -45,6 +45,8 @@ class Order:
     """The line sees to it that nobody waits much longer than first come, first served would let them."""
     patience = 2.0
     """A turn is overdue after this many times that wait; it then still waits for the next room."""
+    longest_share = 0.0
+    """Of the turns that are let in: those that have waited longest, whatever the order says."""
     learns = False
     has_lanes = False
     """Cold turns leave a share of every window to hot ones."""

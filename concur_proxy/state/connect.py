@@ -13,7 +13,10 @@ from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from concur_proxy.state.hosts import hosts_of
+
 CONNECT_S = 1.0
+SENTINEL_PORT = 26379
 
 SAME = {"valkey": "redis", "valkeys": "rediss"}
 
@@ -43,8 +46,7 @@ def connect(url: str, *, username: str | None = None, password: str | None = Non
 
 
 def _sentinel(parts: SplitResult, options: dict[str, Any]) -> Any:
-    hosts = parts.netloc.rpartition("@")[2].split(",")
-    sentinels = [(host, int(port or 26379)) for host, _, port in (each.partition(":") for each in hosts)]
+    sentinels = hosts_of(parts, port=SENTINEL_PORT)
     service, _, database = parts.path.strip("/").partition("/")
     shared = {"socket_connect_timeout", "socket_timeout", "ssl", "ssl_ca_certs"} & options.keys()
     sentinel: Any = Sentinel(sentinels, sentinel_kwargs={name: options[name] for name in shared})  # type: ignore[no-untyped-call]

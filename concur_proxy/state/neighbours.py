@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
+from concur_proxy.state.hosts import hosts_of
 from concur_proxy.tasks import end
 
 TIMEOUT_S = 0.5
@@ -34,7 +35,7 @@ class Neighbours:
         try:
             host = await asyncio.to_thread(local_address, redis_url)
             self._server = await asyncio.start_server(self._serve, host, 0, limit=2 * LONGEST_NAME)
-        except OSError:
+        except (OSError, ValueError):
             return ""
         port = self._server.sockets[0].getsockname()[1]
         return f"{host} {port}"
@@ -88,10 +89,8 @@ def local_address(redis_url: str) -> str:
     parts = urlsplit(redis_url)
     if parts.scheme == "unix":
         return "127.0.0.1"
-    host, _, port = parts.netloc.rpartition("@")[2].split(",")[0].rpartition(":")
-    if not port.isdigit():
-        host, port = parts.netloc.rpartition("@")[2].split(",")[0], ""
-    family, kind, _, _, where = socket.getaddrinfo(host.strip("[]") or "localhost", ANY_PORT, type=socket.SOCK_DGRAM)[0]
+    host, _ = hosts_of(parts, port=ANY_PORT)[0]
+    family, kind, _, _, where = socket.getaddrinfo(host, ANY_PORT, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(where)
         address: str = probe.getsockname()[0]

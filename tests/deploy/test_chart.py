@@ -360,6 +360,14 @@ def test_a_gateway_and_prometheus_meet_the_certificate_of_the_proxies():
     assert "tlsConfig" not in json.dumps(plain)
 
 
+def test_replicas_may_ask_each_other_whatever_the_port():
+    (policy,) = of_kind(render(merged(ENGINE, SWITCHES["network policy"])), "NetworkPolicy")
+    pods = policy["spec"]["podSelector"]
+    assert pods["matchLabels"]["app.kubernetes.io/component"] == "proxy"
+    assert {"from": [{"podSelector": pods}]} in policy["spec"]["ingress"]
+    assert {"to": [{"podSelector": pods}]} in policy["spec"]["egress"]
+
+
 @pytest.mark.parametrize(("values", "said"), REFUSED)
 def test_values_that_would_do_harm_are_refused_in_words(values, said):
     with pytest.raises(helm_python.HelmError) as error:

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -76,6 +77,23 @@ def test_a_master_that_sentinels_name(tmp_path: Path) -> None:
         finally:
             sentinel.kill()
             sentinel.wait()
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        ("redis+sentinel://[::1]:26380,[fe80::1],b:1/fleet", [("::1", 26380), ("fe80::1", 26379), ("b", 1)]),
+        ("redis+sentinel://user:a:b@a,b:/fleet", [("a", 26379), ("b", 26379)]),
+        ("redis+sentinel://:1/fleet", [("localhost", 1)]),
+    ],
+)
+def test_sentinels_are_found_by_name_and_by_either_kind_of_address(url: str, hosts: list[tuple[str, int]]) -> None:
+    assert sentinels_of(connect(url)) == hosts
+
+
+def sentinels_of(client: Any) -> list[tuple[str, int]]:
+    known = [one.connection_pool.connection_kwargs for one in client.connection_pool.sentinel_manager.sentinels]
+    return [(one["host"], one["port"]) for one in known]
 
 
 def test_tls(tmp_path: Path) -> None:

@@ -65,6 +65,9 @@ def test_one_that_is_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -
         "unix:///run/redis.sock",
         "redis+sentinel://127.0.0.1:26379,127.0.0.2:26379/master/0",
         "rediss://user:p%40ss@localhost:6380/1",
+        "redis://127.0.0.1:",
+        "redis://[::1]:6379",
+        "redis+sentinel://[::1]:26379,[::1]/master",
     ],
 )
 def test_the_address_is_the_one_on_the_way_to_redis(url: str) -> None:
@@ -74,7 +77,8 @@ def test_the_address_is_the_one_on_the_way_to_redis(url: str) -> None:
 def test_where_that_cannot_be_known_nobody_listens() -> None:
     async def play() -> None:
         one = Neighbours("one", lambda: True)
-        assert await one.start("redis://no-such-host.invalid:6379") == ""
+        for url in ("redis://no-such-host.invalid:6379", "redis://host:port"):
+            assert await one.start(url) == ""
         await one.aclose()
 
     asyncio.run(play())

@@ -25,8 +25,8 @@ ROUNDING: Final = 1e-6
 HOT_HORIZON_S: Final = 300.0
 """Time over which the need of hot sessions is learned."""
 
-HOT_DEVIATIONS: Final = 1.25
-"""What is kept for them beyond their mean, in mean deviations: they seldom need more."""
+HOT_DEVIATIONS: Final = 2.5
+"""What is kept for them beyond their mean, in mean deviations: they hardly ever need more."""
 
 MOST_KEPT: Final = 0.75
 """Part of a window that their need may come to: cold sessions always find the rest."""
@@ -233,8 +233,12 @@ class Backend:
         return 1 if self.unit is SESSIONS else session.charged
 
     def growth(self, session: Session, tokens: int) -> int:
-        """Return how much more it would count for with ``tokens``, and what must be left free beside."""
-        kept = self.kept_for_hot if self.is_second(session) else 0
+        """Return how much more it would count for with ``tokens``, and what must be left free beside.
+
+        Cold ones that are here already leave hot ones their share, and may stay in what these need beyond it until they
+        come: whoever left sooner would have a context to compute again, which takes time from hot turns as well.
+        """
+        kept = self._kept_for_hot(0.0) if self.is_second(session) else 0
         return kept if self.unit is SESSIONS else tokens - session.charged + kept
 
     def charge_new(self, session: Session, tokens: int) -> int:
@@ -255,6 +259,9 @@ class Backend:
         A law may fill the cache more than once where that brings throughput, at the cost of latency: not with batch
         work beside interactive turns. What a window has beyond the cache is for hot sessions, too.
         """
+        return self._kept_for_hot(self._hot.upper(HOT_DEVIATIONS))
+
+    def _kept_for_hot(self, need: float) -> int:
         if self.window == math.inf:
             return 0
         usable = self.window
@@ -262,8 +269,7 @@ class Backend:
             usable = min(usable, FULL * limit)
         kept = 0.0
         if self.hot_share > 0.0:
-            need = min(self._hot.upper(HOT_DEVIATIONS), MOST_KEPT * usable)
-            kept = max(0.0, max(self.hot_share * usable, need) - self.hot_load)
+            kept = max(0.0, max(self.hot_share * usable, min(need, MOST_KEPT * usable)) - self.hot_load)
         return int(self.window - usable + kept)
 
     @property

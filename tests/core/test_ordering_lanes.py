@@ -254,6 +254,29 @@ def test_what_hot_sessions_use_is_kept_for_them_when_they_are_fewer_for_a_while(
     assert len(stand.running) == 18
 
 
+def test_cold_sessions_that_are_here_go_on_until_hot_ones_come():
+    """What hot ones need beyond their share is kept from newcomers; those with a place lose it to who needs it."""
+    stand = Stand(20, order="lanes", hot_share=0.1)
+    for number in range(8):
+        stand.run(f"cold-{number}", **COLD)
+    for number in range(12):
+        stand.arrive(f"hot-{number}", final=True)
+    for _ in range(60):
+        stand.wait(1.0)
+        stand.gate.tick(now=stand.now)
+    for number in range(12):
+        stand.finish(f"hot-{number}")
+    assert stand.books.paused == 0
+    for number in range(7):
+        stand.arrive(f"cold-{number}", **COLD)
+    stand.arrive("newcomer", **COLD)
+    assert stand.held == {"newcomer"}
+    for number in range(20, 33):
+        stand.arrive(f"hot-{number}")
+    assert stand.held == {"newcomer"}  # the one that was between two turns has stepped aside
+    assert stand.books.paused == 1
+
+
 def test_a_cold_session_that_has_grown_goes_on_instead_of_a_smaller_one():
     stand = Stand(1000, order="lanes", hot_share=0.3, unit=TOKENS, capacity=2000)
     stand.run("large", prompt=300, tokens=300, **COLD)

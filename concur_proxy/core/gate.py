@@ -391,7 +391,9 @@ class Gate:
     def asked(self, backend: BackendId, *, now: float) -> Asked:
         """Return what this replica would have of a window."""
         state = self._pools.backend(backend)
-        return demand.of(state, self._waiting.turns.values(), self._pools.held(state.pool), self._ledger, now=now)
+        pool = self._pools.get(state.pool)
+        line = pool.line if pool is not None else None
+        return demand.of(state, self._waiting.turns.values(), line, self._ledger, now=now)
 
     def pool_of(self, backend: BackendId) -> PoolId | None:
         """Return the pool of a backend, None where it is not here."""

@@ -37,6 +37,8 @@ class SessionState:
     footprint: int
     turns: int
     paused: bool
+    resident: int = 0
+    """Tokens of its context that are in the cache, as far as is known, a shared prefix apart."""
     tokens_per_byte: float | None = None
     reuse: float | None = None
     think: tuple[int, float, float] | None = None
@@ -62,6 +64,7 @@ def state_of(session: Session, *, now: float) -> SessionState:
         footprint=session.footprint,
         turns=session.turns,
         paused=session.paused,
+        resident=session.origin.shadow.resident(session) if session.origin is not None else 0,
         tokens_per_byte=session.tokens_per_byte,
         reuse=session.reuse,
         think=None if think is None else (think.count, think.mean, think.deviation),

@@ -183,6 +183,15 @@ class Line:
                 first = entry
         return None if first is None else first.turn
 
+    def standing(self, turn: Turn) -> tuple[int, float]:
+        """Return the rank of a turn that waits, and since when it does with the head start that the order gives it.
+
+        Of orders that go by something else than time the rank alone counts, and then as if first come, first served.
+        """
+        assert turn.entry is not None
+        rank, key = turn.entry.rank, turn.entry.key
+        return rank, key if self.order.by_time or rank == OVERDUE else fifo_key(turn, self.order.head_start_s)
+
     def set_aside(self, turn: Turn) -> None:
         """Take out a turn that finds no room, so that the next one is seen, until ``put_back``."""
         lane, entry = turn.lane, turn.entry

@@ -80,6 +80,17 @@ class Shadow:
         return self._tokens + self._shared.tokens
 
     @property
+    def own_tokens(self) -> int:
+        """The part of it that is no shared prefix."""
+        return self._tokens
+
+    @property
+    def oldest_used_at(self) -> float | None:
+        """Return when the context was used last that goes next, as far as the engine does not tell that."""
+        session = self._oldest()
+        return None if session is None else session.finished_at
+
+    @property
     def limit(self) -> float | None:
         """Tokens of cache that seem to be there for our sessions; None where nothing is known."""
         return None if self.capacity is None else self.capacity * self.trust

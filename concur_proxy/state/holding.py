@@ -41,6 +41,10 @@ class Holding:
     """What is active at other replicas."""
     running_elsewhere: int = 0
     waiting_elsewhere: int = 0
+    cached_elsewhere: float = 0.0
+    """Tokens that sessions of other replicas have in the cache."""
+    oldest_elsewhere_s: float = 0.0
+    """For how long the one of their contexts has not been used that goes next."""
     bound: bool = False
     """The share has kept a turn waiting since that was last told."""
     minimum: float = 1.0
@@ -54,13 +58,18 @@ class Holding:
     def is_short(self) -> bool:
         return self.target > self.in_force + 1e-6
 
-    def our_cache_tokens(self, load: float, replicas: int) -> float | None:
-        """Return the part of the engine's cache that our sessions may count on: their part of all that is active."""
+    def our_cache_tokens(self, oldest_s: float, replicas: int, trust: float) -> float | None:
+        """Return the part of the engine's cache that our sessions may count on: all that others have not filled.
+
+        Where together we have more than there is, the engine evicts what was used longest ago: that is ours, or it is
+        somebody else's, who will say so. ``trust``: share of the cache that seems to be there.
+        """
         if self.capacity_tokens is None or replicas == 1:
             return self.capacity_tokens
-        together = load + self.elsewhere
-        part = load / together if together > 0.0 else 0.0
-        return self.capacity_tokens * min(1.0, max(part, LEAST / replicas))
+        if oldest_s < self.oldest_elsewhere_s:
+            return self.capacity_tokens
+        part = self.capacity_tokens - self.cached_elsewhere / trust
+        return max(part, self.capacity_tokens * LEAST / replicas)
 
     def whole_cache_tokens(self, ours: float | None) -> float | None:
         """Return the cache that seems to be there for everybody's sessions, by what seems to be there for ours."""

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class Owners:
-    """``on_place(backend, charge)``: a session has brought its place, and that much of the window."""
+    """``on_place(backend, charge, tokens)``: a session brings that part of the window, its place, and its context."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Owners:
         door: Door,
         *,
         limit: int,
-        on_place: Callable[[BackendId, float], None],
+        on_place: Callable[[BackendId, float, int], None],
         newest_sync: Callable[[], int],
     ) -> None:
         self._link = link
@@ -167,7 +167,7 @@ class Owners:
                 self._own(name)
                 charge, lease_ms = text(state.charge), int(1000 * state.lease_s)
                 operation = ["save", name_of(*name), "0", state.origin or "", charge, lease_ms, dump_session(state)]
-                self._tell([*operation, KEEP_MS], name)
+                self._tell([*operation, KEEP_MS, state.resident], name)
 
     def _tell(self, operation: Operation, name: Name) -> None:
         """Tell Redis of a session, and hear whether it is still ours, and so the places that it has lost until now."""
@@ -201,8 +201,7 @@ class Owners:
         self.moved += answer["got"] == "moved"
         charge, window = float(answer["charge"]), BackendId(answer["window"])
         state = load_session(name_of(*name), answer["state"], age_s=answer["age"] / 1000.0)
-        if charge:
-            self._on_place(window, charge)
+        self._on_place(window, charge, int(answer["tokens"]))
 
         def take_in(now: float) -> list[Decision]:
             return self._door.gate.take_in(state, place=charge, now=now)

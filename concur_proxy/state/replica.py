@@ -263,7 +263,7 @@ class Replica:
         reports = {backend: self._report(backend, holding) for backend, holding in self._holdings.items()}
         using = {backend: holding.in_force for backend, holding in self._holdings.items()}
         windows = [
-            [each, text(using[each]), text(report.demand.load), report.running, report.held]
+            [each, text(using[each]), text(report.demand.load), report.running, report.held, *self._cached(each)]
             for each, report in reports.items()
         ]
         turns = self._turns(now)
@@ -286,7 +286,7 @@ class Replica:
     def _demand(self, backend: BackendId) -> Demand:
         asked = self.door.gate.asked(backend, now=self.door.clock())
         waited_s = asked.waited_s if asked.waited_s >= 0 else None
-        return Demand(asked.load, asked.wanted, asked.first, waited_s)
+        return Demand(asked.load, asked.wanted, asked.first, waited_s, asked.rank)
 
     def _wants(self, reports: Mapping[BackendId, Report]) -> bool:
         """Tell whether the leader should hear at once: more is asked for than there is, and more than before."""
@@ -328,6 +328,7 @@ class Replica:
                     whole = Whole(float(decided[0]), Unit(decided[2]), decided[1])
                     holding.elsewhere = float(decided[3])
                     holding.running_elsewhere, holding.waiting_elsewhere = decided[4], decided[5]
+                    holding.cached_elsewhere, holding.oldest_elsewhere_s = float(decided[6]), float(decided[7])
                 if whole is not None:
                     self._apply(backend, holding, float(grant), whole, news=running != holding.running_elsewhere)
                 self._tell_capacity(backend, holding)
@@ -394,18 +395,25 @@ class Replica:
 
     def _tell_capacity(self, backend: BackendId, holding: Holding) -> None:
         """Let the gate's shadow of the cache have the part that our sessions use; small changes are none."""
-        load = self._demand(backend).load
-        tokens, told = holding.our_cache_tokens(load, self.peers + 1), holding.told_capacity
+        told, seems = holding.told_capacity, self.door.view(backend).cache_tokens
+        trust = seems / told if seems and told else 1.0
+        tokens = holding.our_cache_tokens(self._cached(backend)[1], self.peers + 1, trust)
         if tokens is None or (told and abs(tokens - told) < 0.02 * told):
             return
         holding.told_capacity = tokens
         self.door.set_capacity(backend, tokens)
 
-    def _place_came(self, backend: BackendId, charge: float) -> None:
+    def _cached(self, backend: BackendId) -> tuple[int, float]:
+        asked = self.door.gate.asked(backend, now=self.door.clock())
+        return asked.resident, asked.oldest_s
+
+    def _place_came(self, backend: BackendId, charge: float, tokens: int) -> None:
+        """A session brings its place with it, and a context that others have counted until now."""
         holding = self._holdings.get(backend)
         if holding is not None:
             holding.in_force += charge
             holding.target += charge
+            holding.cached_elsewhere = max(0.0, holding.cached_elsewhere - tokens)
             self._tell_capacity(backend, holding)
 
     # leading

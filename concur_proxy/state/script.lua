@@ -5,9 +5,9 @@
 --
 --   replicas       set of the replicas that have been heard of
 --   r:ID           hash of one replica, gone when it is not heard of for its time to live; of each window B it has
---                  h:B what it may have in use, l:B what is active, n:B turns that run, w:B whether turns wait, t:B what the leader
---                  would give it;  address: where others may ask whether it reaches this server;  born: the sync that it is known since;  moves: how many sessions others have taken from it
---   moved:ID       list of sessions that others have taken from it: "number|window|charge|session"
+--                  h:B what it may have in use, l:B what is active, n:B turns that run, w:B whether turns wait, c:B tokens that its
+--                  sessions have in the cache, o:B for how long the context has not been used that goes next, t:B what the leader would give it;  address: where others may ask whether it reaches this server;  born: the sync that it is known since;  moves: how many sessions others have taken from it
+--   moved:ID       list of sessions that others have taken from it: "number|window|charge|tokens|session"
 --   windows        hash: window -> JSON {whole, hard, unit}
 --   leader         hash of the one that runs the law, gone when it is not heard of;  token: counts leaders (fencing)
 --   s:SESSION      hash: owner, busy, window, charge, lease, at, turns, state
@@ -60,17 +60,18 @@ end
 
 -- What this replica has lost with sessions that others took, and does not know of yet, by window.
 local function unseen(seen)
-  local lost, moves = {}, {}
+  local lost, gone, moves = {}, {}, {}
   for _, entry in ipairs(call('LRANGE', P .. 'moved:' .. ME, 0, -1)) do
-    local count, window, charge, name = string.match(entry, '^(%d+)|([^|]*)|([^|]*)|(.*)$')
+    local count, window, charge, tokens, name = string.match(entry, '^(%d+)|([^|]*)|([^|]*)|([^|]*)|(.*)$')
     if tonumber(count) > seen then
       lost[window] = (lost[window] or 0) + number(charge)
+      gone[window] = (gone[window] or 0) + number(tokens)
       moves[#moves + 1] = {tonumber(count), name}
     else
       call('LPOP', P .. 'moved:' .. ME)
     end
   end
-  return lost, moves
+  return lost, gone, moves
 end
 
 -- Whether nobody can be at work whom this server does not know: it has not been started since it was last asked, and all
@@ -86,7 +87,7 @@ end
 
 local op = {}
 
--- Tell what is in use and hear what may be: {number, ttl_ms, {born, moves}, report, {{window, using, load, running, held}, ...}, turns, grace_ms, wants, address}
+-- Tell what is in use and hear what may be: {number, ttl_ms, {born, moves}, report, {{window, using, load, running, held, cached, oldest_s}, ...}, turns, grace_ms, wants, address}
 function op.sync(number_, ttl, heard_of, report, windows, turns, grace, wants, address)
   local fresh = not alive(ME)
   if not fresh and tonumber(call('HGET', MINE, 'number')) >= number_ then return {late = true} end
@@ -106,7 +107,7 @@ function op.sync(number_, ttl, heard_of, report, windows, turns, grace, wants, a
   if since > NOW then call('SET', P .. 'since', NOW) end
   local settling = NOW - since < grace
   local peers = others()
-  local lost, moves = unseen(seen)
+  local lost, gone, moves = unseen(seen)
   local shares, freed = {}, false
   for _, entry in ipairs(windows) do
     local name, using, load = entry[1], number(entry[2]), number(entry[3])
@@ -116,12 +117,14 @@ function op.sync(number_, ttl, heard_of, report, windows, turns, grace, wants, a
     local grant, target = using_, before[3] and number(before[3]) or using_
     if known then
       local window = cjson.decode(known)
-      local whole, taken, active, running, waiting = number(window.whole), 0, 0, 0, 0
+      local whole, taken, active, running, waiting, cached, oldest = number(window.whole), 0, 0, 0, 0, 0, 0
       for _, peer in ipairs(peers) do
-        local theirs = call('HMGET', P .. 'r:' .. peer, 'h:' .. name, 'l:' .. name, 'n:' .. name, 'w:' .. name)
+        local theirs = call('HMGET', P .. 'r:' .. peer, 'h:' .. name, 'l:' .. name, 'n:' .. name, 'w:' .. name, 'c:' .. name,
+          'o:' .. name)
         taken = taken + math.max(number(theirs[1]), number(theirs[2]))
         active, running = active + number(theirs[2]), running + number(theirs[3])
-        waiting = waiting + number(theirs[4])
+        waiting, cached = waiting + number(theirs[4]), cached + number(theirs[5])
+        oldest = math.max(oldest, number(theirs[6]))
       end
       if whole == math.huge then
         grant = settling and using_ or math.huge
@@ -129,14 +132,16 @@ function op.sync(number_, ttl, heard_of, report, windows, turns, grace, wants, a
         grant = math.min(target, math.max(0, whole - taken))
         if settling then grant = math.min(grant, using_) end
       end
-      shares[name] = {text(grant), text(target), window.whole, window.hard, window.unit, text(active), running, waiting}
+      shares[name] = {text(grant), text(target), window.whole, window.hard, window.unit, text(active), running, waiting,
+        cached, oldest}
     else
       shares[name] = {text(grant), text(target)}
     end
     local held = math.max(using_, grant)
     if math.max(number(before[1]), number(before[2])) > math.max(held, load) + 1e-6 then freed = true end
     call('HSET', MINE, 'h:' .. name, text(held), 'l:' .. name, text(load), 'n:' .. name, entry[4],
-      'w:' .. name, entry[5])
+      'w:' .. name, entry[5], 'c:' .. name, text(math.max(0, number(entry[6]) - (gone[name] or 0))),
+      'o:' .. name, entry[7] or '0')
   end
   call('HSET', MINE, 'number', number_, 'report', report, 'address', address or '')
   call('PEXPIRE', MINE, ttl)
@@ -206,10 +211,17 @@ local function move_place(from, window, charge)
   end
 end
 
+local function move_context(from, window, tokens)
+  local field = 'c:' .. window
+  local theirs = number(call('HGET', P .. 'r:' .. from, field))
+  call('HSET', P .. 'r:' .. from, field, text(math.max(0, theirs - tokens)))
+  call('HSET', MINE, field, text(number(call('HGET', MINE, field)) + tokens))
+end
+
 -- A turn of a session that is not known to be ours is here: {session, keep_ms, number of our newest sync}
 function op.claim(name, keep, number_)
   local key = P .. 's:' .. name
-  local known = call('HMGET', key, 'owner', 'busy', 'window', 'charge', 'lease', 'at', 'state')
+  local known = call('HMGET', key, 'owner', 'busy', 'window', 'charge', 'lease', 'at', 'state', 'tokens')
   local owner, age = known[1], math.max(0, NOW - number(known[6]))
   local elsewhere = owner and owner ~= ME and alive(owner)
   if elsewhere and known[2] == '1' then return {got = 'busy'} end
@@ -224,22 +236,26 @@ function op.claim(name, keep, number_)
     call('HSET', MINE, 'number', math.max(number_, number(call('HGET', MINE, 'number'))))
   end
   call('HSET', key, 'charge', '0')
+  local tokens = number(known[8])
   if elsewhere then
+    if alive(ME) and known[3] ~= '' then move_context(owner, known[3], tokens) end
     local count = call('HINCRBY', P .. 'r:' .. owner, 'moves', 1)
-    call('RPUSH', P .. 'moved:' .. owner, count .. '|' .. (known[3] or '') .. '|' .. text(charge) .. '|' .. name)
+    call('RPUSH', P .. 'moved:' .. owner, count .. '|' .. (known[3] or '') .. '|' .. text(charge) .. '|' .. text(tokens) .. '|'
+      .. name)
     wake('moved', owner)
   end
   local got = owner == ME and 'ours' or 'moved'
-  return {got = got, state = known[7] or '', age = age, charge = text(charge), window = known[3] or ''}
+  return {got = got, state = known[7] or '', age = age, charge = text(charge), window = known[3] or '',
+    tokens = elsewhere and tokens or 0}
 end
 
--- What is known of a session of ours: {session, busy, window, charge, lease_ms, state, keep_ms}
-function op.save(name, busy, window, charge, lease, state, keep)
+-- What is known of a session of ours: {session, busy, window, charge, lease_ms, state, keep_ms, cached}
+function op.save(name, busy, window, charge, lease, state, keep, tokens)
   local key = P .. 's:' .. name
   local owner = call('HGET', key, 'owner')
   if owner and owner ~= ME and alive(owner) then return {lost = true} end
   call('HSET', key, 'owner', ME, 'busy', busy, 'window', window, 'charge', charge, 'lease', lease, 'at', NOW,
-    'state', state)
+    'state', state, 'tokens', tokens or 0)
   call('PEXPIRE', key, keep)
   return {lost = false}
 end

@@ -2,8 +2,8 @@
 
 The sum of all shares never exceeds the window. Where the window has room for everybody, each gets what it asks for and
 an equal part of the rest, so that whoever comes next finds room without asking. Where it has not, everybody keeps what
-is active there, since a place that is taken from one for another costs a context; but the turn that has waited longest
-anywhere is provided for first, so that no session is too large to get its turn. What is left then is divided max-min
+is active there, since a place that is taken from one for another costs a context; but the turn that goes first
+of all is provided for first, so that no session is too large to get its turn. What is left then is divided max-min
 fairly (water-filling: nobody gets more than a smaller claim leaves).
 """
 
@@ -26,9 +26,11 @@ class Demand:
     wanted: float = 0.0
     """What its held turns would add."""
     first: float = 0.0
-    """What the turn that has waited longest would add; part of ``wanted``."""
+    """What the turn that goes first would add; part of ``wanted``."""
     waited_s: float | None = None
-    """For how long that one has waited, with the head start of paused sessions; None where none is held."""
+    """For how long that one has waited, with the head start that the order gives it; None where none is held."""
+    rank: int = 0
+    """Of that one: whoever has a smaller one goes before."""
 
     @property
     def whole(self) -> float:
@@ -75,11 +77,11 @@ def _raise_level(amount: float, floors: Mapping[str, float], claims: Mapping[str
 
 
 def _first(window: float, demands: Mapping[str, Demand]) -> str | None:
-    """Return where the turn is that has waited longest, if not everybody fits."""
+    """Return where the turn is that goes first, if not everybody fits."""
     if sum(demand.whole for demand in demands.values()) <= window:
         return None
-    waiting = [(demand.waited_s, name) for name, demand in demands.items() if demand.waited_s is not None]
-    return max(waiting)[1] if waiting else None
+    waiting = [(-demand.rank, demand.waited_s, name) for name, demand in demands.items() if demand.waited_s is not None]
+    return max(waiting)[2] if waiting else None
 
 
 def _floors(window: float, demands: Mapping[str, Demand], first: str | None) -> dict[str, float]:

@@ -145,3 +145,24 @@ def test_with_a_share_the_cache_counts_as_full_whatever_is_in_the_shadow():
     stand.note(stand.gate.set_share(A, 2.0, whole=6.0, now=stand.now))
     assert isinstance(stand.arrive("waits", tokens=10_000), Held)  # with the whole window it would not wait
     assert stand.wait(1.1) == ["waits"]
+
+
+@pytest.mark.parametrize("order", ["fifo", "furthest", "smallest"])
+def test_what_is_asked_for_first_is_what_the_head_of_the_line_needs(order):
+    stand = Stand(10_000, unit=TOKENS, capacity=100_000, order=order, max_wait_s=600)
+    for name, tokens in (("large", 3000), ("small", 500)):
+        stand.arrive(name, tokens=tokens)
+        stand.finish(name, prompt=tokens, completion=10)
+    for _ in range(2):
+        stand.arrive("large", tokens=3000)
+        stand.finish("large", prompt=3000, completion=10)
+    stand.gate.set_share(A, 10.0, whole=30_000.0, hard=True, now=stand.now)
+    stand.arrive("small", tokens=500)
+    stand.wait(1)
+    stand.arrive("large", tokens=3000)
+    stand.wait(1)
+    stand.arrive("new", tokens=100)
+    asked = stand.gate.asked(A, now=stand.now)
+    room = asked.load + asked.first
+    assert stand.note(stand.gate.set_share(A, room - 1, whole=30_000.0, now=stand.now)) == []
+    assert len(stand.note(stand.gate.set_share(A, room, whole=30_000.0, now=stand.now))) == 1

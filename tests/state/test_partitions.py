@@ -78,7 +78,7 @@ class Watched(ReplicatedWorld):
     def unheard(self, name: str, seen: int) -> float:
         """Places that have moved to others, of which one has yet to hear: they can serve nobody there."""
         moves = (entry.split("|") for entry in self.server.moves_of(name))
-        return sum(float(charge) for count, _, charge, _ in moves if int(count) > seen)
+        return sum(float(charge) for count, _, charge, *_ in moves if int(count) > seen)
 
     def cut(self, who: int, at_s: float, length_s: float) -> None:
         wire = self.nodes[who].wire

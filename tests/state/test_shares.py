@@ -5,7 +5,9 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from concur_proxy.state.holding import LEAST, Holding
 from concur_proxy.state.shares import Demand, divide, water_fill
+from concur_proxy.windows.base import Unit
 
 amounts = st.floats(0, 1e6)
 counts = st.integers(0, 50)
@@ -99,3 +101,37 @@ def test_a_session_as_large_as_the_window_gets_all_of_it_when_it_has_waited_long
 
 def test_a_window_without_end_needs_no_dividing():
     assert divide(math.inf, {"a": Demand(), "b": Demand(5)}, indivisible=True) == {"a": math.inf, "b": math.inf}
+
+
+def test_whoever_goes_first_in_the_order_is_provided_for_however_long_others_have_waited():
+    asked = {"a": Demand(4, 6, 3, 900.0, rank=1), "b": Demand(4, 6, 3, 5.0, rank=0)}
+    shares = divide(10.0, asked, indivisible=False)
+    assert shares["b"] >= 7.0
+    assert divide(10.0, {**asked, "b": Demand(4, 6, 3, 5.0, rank=1)}, indivisible=False)["a"] >= 6.0 - 1e-6
+
+
+CACHE = 900.0
+
+
+@given(st.lists(st.tuples(amounts, st.floats(0, 100)), min_size=2, max_size=5), st.floats(0.3, 1.2))
+def test_of_a_cache_that_replicas_share_only_who_has_the_oldest_context_gives_up_any(replicas, trust):
+    held = [tokens for tokens, _ in replicas]
+    ages = [age for _, age in replicas]
+    for number, (tokens, age) in enumerate(replicas):
+        others = sum(held) - tokens
+        oldest = max(other for at, other in enumerate(ages) if at != number)
+        holding = Holding(Unit.TOKENS, capacity_tokens=CACHE, cached_elsewhere=others, oldest_elsewhere_s=oldest)
+        part = holding.our_cache_tokens(age, len(replicas), trust)
+        assert part is not None
+        if age < oldest:
+            assert part == CACHE
+        elif sum(held) <= CACHE * trust:
+            assert part * trust >= tokens - 1e-6, "there is room for all of it"
+        else:
+            least = CACHE * LEAST / len(replicas)
+            assert part == least or math.isclose(part * trust + others, CACHE * trust, rel_tol=1e-6)
+
+
+def test_a_replica_alone_has_the_whole_cache_and_one_that_does_not_know_it_has_none():
+    assert Holding(Unit.TOKENS, capacity_tokens=CACHE).our_cache_tokens(0.0, 1, 1.0) == CACHE
+    assert Holding(Unit.TOKENS).our_cache_tokens(0.0, 3, 1.0) is None

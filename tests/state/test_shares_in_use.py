@@ -68,7 +68,7 @@ def unheard(client: Redis, actor: Actor) -> float:
     born = int(client.hget(f"{PREFIX}r:{actor.name}", "born") or 0)
     seen = actor.replica.moves_seen if born == actor.replica.born else 0
     moves = (entry.split("|") for entry in client.lrange(f"{PREFIX}moved:{actor.name}", 0, -1))
-    return sum(float(charge) for count, _, charge, _ in moves if int(count) > seen)
+    return sum(float(charge) for count, _, charge, *_ in moves if int(count) > seen)
 
 
 @pytest.mark.parametrize(("unit", "window"), [(Unit.SESSIONS, WINDOW), (Unit.TOKENS, 110 * WINDOW)])
@@ -182,6 +182,36 @@ def test_a_place_moves_with_its_session_and_its_share_of_the_window(client: Redi
         one.sync()
         assert (one.active, other.active, third.active) == (0, 1, 0)
         assert total(actors) <= WINDOW
+
+    asyncio.run(play())
+
+
+def cached(client: Redis, actors: list[Actor]) -> list[float]:
+    return [float(client.hget(f"{PREFIX}r:{actor.name}", f"c:{A}") or 0) for actor in actors]
+
+
+def test_a_context_that_moves_with_its_session_counts_once(client: Redis) -> None:
+    async def play() -> None:
+        one, other, _ = actors = begin(client, 3)
+        settle(actors)
+        for name in ("s", "t"):
+            one.arrive(name)
+            settle(actors)
+            one.finish(next(iter(one.door.leases)))
+            await asyncio.sleep(0)
+        settle(actors)
+        before = cached(client, actors)
+        assert before[0] > 0
+        assert before[1:] == [0, 0]
+        other.arrive("s")
+        other.courier.go()
+        at_once = cached(client, actors)
+        assert sum(at_once) == before[0]
+        assert at_once[1] > 0
+        one.sync("answer")  # it has yet to hear of the move
+        assert sum(cached(client, actors)) == before[0]
+        settle(actors)
+        assert cached(client, actors)[0] == at_once[0]
 
     asyncio.run(play())
 

@@ -48,6 +48,8 @@ class Order:
     longest_share = 0.0
     """Of the turns that are let in: those that have waited longest, whatever the order says."""
     learns = False
+    by_time = False
+    """Keys are times: turns of several lines can be compared by how long ago they are."""
     has_lanes = False
     """Cold turns leave a share of every window to hot ones."""
 

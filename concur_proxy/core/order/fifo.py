@@ -10,6 +10,7 @@ class Fifo(Order):
     """Ages by itself: precedence is a head start in time, see ``fifo_key``."""
 
     ages = False
+    by_time = True
 
     def rank(self, turn: Turn) -> tuple[int, float]:
         return 1, fifo_key(turn, self.head_start_s)

@@ -20,5 +20,7 @@ class Furthest(Order):
     1968).
     """
 
+    by_time = True
+
     def rank(self, turn: Turn) -> tuple[int, float]:
         return class_of(turn.session), fifo_key(turn, self.head_start_s) - TURN_S * turn.session.turns

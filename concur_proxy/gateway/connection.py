@@ -28,6 +28,10 @@ MAX_BARE_BYTES: Final = 256 << 10
 """Of chunk framing or trailers without any body in between."""
 
 
+NO_PARSER: Final = httptools.HttpResponseParser(None)
+"""In place of a parser that refers to its connection: no cycle is left behind when that is lost."""
+
+
 class Failure(enum.Enum):
     """Why a response did not come to its end."""
 
@@ -311,6 +315,7 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
         call, self.call = self.call, None
+        self._parser = NO_PARSER
         self._pool.forget(self)
         if call is None:
             return

@@ -160,5 +160,6 @@ class Exchange:
     def gone(self) -> None:
         """The client's connection is lost."""
         self.disconnected = True
-        if self.turn is not None:
-            self.turn.client_gone()
+        turn, self.turn = self.turn, None
+        if turn is not None:
+            turn.client_gone()

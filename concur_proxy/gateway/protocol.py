@@ -150,6 +150,9 @@ class FastLaneProtocol(HttpToolsProtocol):
         self._kept.clear()
         if active is not None and not active.response_complete:
             active.gone()
+        self._latest = None  # it refers to us, and only a collection of everything would find that cycle
+        if isinstance(cast("object", self.cycle), Exchange):
+            self.cycle = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:

@@ -29,6 +29,7 @@ from concur_proxy.gateway.server import Server
 from concur_proxy.observe import logs
 from concur_proxy.runtime import policy
 from concur_proxy.runtime.certificates import Certificates
+from concur_proxy.runtime.collector import Collector
 from concur_proxy.runtime.engine_child import EngineChild, VllmOptions
 from concur_proxy.runtime.facts import gather
 from concur_proxy.runtime.files import raise_open_files
@@ -123,6 +124,7 @@ async def _serve(
     if siblings is not None:
         await siblings.start(lambda accept: node.metrics.render(gather(node), accept)[0])
     watch = asyncio.create_task(_end_on_failure(server, failures)) if child is not None else None
+    collector = asyncio.create_task(Collector(lambda: not node.handler.turns).run(), name="garbage collections")
     try:
         if child is not None:
             child.start()
@@ -130,6 +132,7 @@ async def _serve(
         announce(_greeting(settings, listener))
         await server.serve(sockets=[listener])
     finally:
+        collector.cancel()
         if child is not None:
             await child.stop()
         if watch is not None:

@@ -55,8 +55,10 @@ class TurnFacts:
     read_timeout_s: Final[float | None]
     """The client's own read timeout where it tells one (``x-stainless-read-timeout``)."""
     is_retry: Final[bool]
+    body: Final[bytes]
+    """By which a retry of a turn is known: it carries the same one. Empty where ``body_digest`` tells it."""
     body_digest: Final[int]
-    """A hash of the body: a retry of a turn carries the same one."""
+    """A hash of the body in its place; 0 where there is none."""
     prefix_key: Final[int | None]
     """A hash of what many sessions share at the start of their prompt: system text and tools."""
     tenant: Final[str]
@@ -80,6 +82,7 @@ class TurnFacts:
         choices: int = 1,
         read_timeout_s: float | None = None,
         is_retry: bool = False,
+        body: bytes = b"",
         body_digest: int = 0,
         prefix_key: int | None = None,
         tenant: str = "",
@@ -97,6 +100,7 @@ class TurnFacts:
         self.choices = choices
         self.read_timeout_s = read_timeout_s
         self.is_retry = is_retry
+        self.body = body
         self.body_digest = body_digest
         self.prefix_key = prefix_key
         self.tenant = tenant
@@ -148,6 +152,8 @@ class FinishReason(enum.Enum):
     STOP = "stop"
     LENGTH = "length"
     OTHER = "other"
+
+    __hash__ = object.__hash__  # sessions' returns are counted by it for every turn
 
 
 class AdmitWhy(enum.Enum):

@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 from concur_proxy.model import BackendEvent, Outcome
 
@@ -27,8 +28,8 @@ LONGEST_REST_S = 60.0
 ALIVE_S = 7.0
 """So long an answered turn vouches for the engine."""
 
-_FAILED = frozenset({Outcome.ENGINE_ERROR, Outcome.BACKEND_LOST, Outcome.TIMED_OUT})
-_SAYS_NOTHING = frozenset({Outcome.CANCELLED, Outcome.SHUTDOWN})
+_FAILED: Final = frozenset({Outcome.ENGINE_ERROR, Outcome.BACKEND_LOST, Outcome.TIMED_OUT})
+_SAYS_NOTHING: Final = frozenset({Outcome.CANCELLED, Outcome.SHUTDOWN})
 
 
 class State(enum.Enum):

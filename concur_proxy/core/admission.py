@@ -161,7 +161,8 @@ class Admission:
         backend.start(turn, now)
         if cooled := backend.shadow.start(session, tokens):
             self.relocate(cooled, now)
-        self._counts.admitted_by[why] += 1
+        admitted = self._counts.admitted_by
+        admitted[why] = admitted.get(why, 0) + 1
         self._leases += 1
         turn.lease = lease = Lease(self._leases, turn.facts, session.key, backend.id, turn.arrived_at, now, why)
         self.running[lease.id] = turn

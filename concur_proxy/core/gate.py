@@ -159,7 +159,8 @@ class Gate:
     ) -> Finished:
         """Take a lease back; raise ``ValueError`` for one that has ended already (invariant 2)."""
         turn, backend = self._end_lease(lease)
-        self._counts.finished[outcome] += 1
+        finished = self._counts.finished
+        finished[outcome] = finished.get(outcome, 0) + 1
         record = self._ledger.close(
             turn, outcome, usage, finish_reason=finish_reason, first_token_at=first_token_at, now=now
         )
@@ -607,7 +608,7 @@ class Gate:
         }
         return GateSnapshot(
             arrived=counts.arrived,
-            admitted=counts.finished.total() + len(self._admission.running),
+            admitted=sum(counts.finished.values()) + len(self._admission.running),
             running=len(self._admission.running),
             finished=dict(counts.finished),
             held=len(self._waiting.turns),

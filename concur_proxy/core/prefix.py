@@ -37,7 +37,9 @@ def _text(value: object) -> int:
 
 
 def _list(value: object) -> list[object]:
-    return value[:MAX_PARTS] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    return value if len(value) <= MAX_PARTS else value[:MAX_PARTS]
 
 
 def _add_system(body: dict[str, object], out: list[int]) -> None:

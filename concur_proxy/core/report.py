@@ -21,8 +21,8 @@ class Counts:
     resumed: int = 0
     reclaimed: int = 0
     leases_expired: int = 0
-    admitted_by: Counter[AdmitWhy] = field(default_factory=Counter)
-    finished: Counter[Outcome] = field(default_factory=Counter)
+    admitted_by: dict[AdmitWhy, int] = field(default_factory=dict)
+    finished: dict[Outcome, int] = field(default_factory=dict)
     refused: Counter[RefusalReason] = field(default_factory=Counter)
     cold_lane: Counter[ColdLane] = field(default_factory=Counter)
     """Changes of what becomes of cold turns, by what they became."""

@@ -8,6 +8,8 @@ from typing import Final
 from concur_proxy.model import SessionKey, TurnFacts
 
 REMEMBERED: Final = 20_000
+MAX_DIGESTED: Final = 16 << 10
+"""Bytes of a body that its digest is made of: hashing a megabyte takes as long as reading its JSON."""
 
 
 class FirstTries:
@@ -22,8 +24,9 @@ class FirstTries:
         return len(self._arrivals)
 
     def remember(self, facts: TurnFacts, first_arrived_at: float) -> None:
-        if facts.body_digest:
-            self._put((facts.session, facts.body_digest), first_arrived_at)
+        told = digest_of(facts)
+        if told:
+            self._put((facts.session, told), first_arrived_at)
         if facts.session is not None:
             self._put((facts.session, None), first_arrived_at)
 
@@ -35,7 +38,8 @@ class FirstTries:
         """
         if not self._arrivals or (facts.session is None and not facts.is_retry):
             return now
-        found = self._arrivals.pop((facts.session, facts.body_digest), None) if facts.body_digest else None
+        told = digest_of(facts)
+        found = self._arrivals.pop((facts.session, told), None) if told else None
         if facts.session is not None and (facts.is_retry or found is not None):
             last = self._arrivals.pop((facts.session, None), None)
             found = last if found is None else found
@@ -46,3 +50,13 @@ class FirstTries:
         self._arrivals.move_to_end(key)
         if len(self._arrivals) > REMEMBERED:
             self._arrivals.popitem(last=False)
+
+
+def digest_of(facts: TurnFacts) -> int:
+    """Return what stands for a turn's body. Made where it is asked for: hardly any turn fails or is tried again."""
+    return facts.body_digest or (digest(facts.body) if facts.body else 0)
+
+
+def digest(body: bytes) -> int:
+    """Return a number by which a retry is known: agents' turns differ in their length or at their end."""
+    return hash(body if len(body) <= MAX_DIGESTED else (len(body), body[-MAX_DIGESTED:]))

@@ -102,20 +102,20 @@ def fields_of(body: bytes) -> dict[str, Any] | None:
 
 
 def _facts(fields: dict[str, Any], *, in_part: bool = False) -> BodyFacts:
-    get = fields.get
-    options = get("stream_options")
+    options = fields.get("stream_options")
+    most = fields.get("max_completion_tokens") or fields.get("max_tokens") or fields.get("max_output_tokens")
     return BodyFacts(
         fields=None if in_part else fields,
         in_part=in_part,
-        model=_text(get("model")),
-        stream=get("stream") is True,
+        model=_text(fields.get("model")),
+        stream=fields.get("stream") is True,
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
-        max_output_tokens=_count(get("max_completion_tokens") or get("max_tokens") or get("max_output_tokens")),
-        choices=_count(get("n")) or 1,
+        max_output_tokens=_count(most),
+        choices=_count(fields.get("n")) or 1,
         media_bytes=media_bytes(fields),
         prefix_key=prefix_key(fields),
-        previous_response_id=_text(get("previous_response_id")),
-        background=get("background") is True,
+        previous_response_id=_text(fields.get("previous_response_id")),
+        background=fields.get("background") is True,
         hints=of_body(fields),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
@@ -63,7 +63,8 @@ class Dispatcher:
     ) -> None:
         self.gate = gate
         self.clock = clock
-        self._on_record = on_record
+        self.on_record = on_record
+        """Told of every turn that has given its lease back."""
         self._waiters: dict[int, Waiter] = {}
         self._undelivered: deque[Decision] = deque()
         self._delivering = False
@@ -71,7 +72,7 @@ class Dispatcher:
         self._timer_at = 0.0
         self._members: dict[PoolId, tuple[BackendId, ...]] = {}
         self._up: set[BackendId] = set()
-        self._in_flight: Counter[BackendId] = Counter()
+        self._in_flight: dict[BackendId, int] = {}
 
     # turns
 
@@ -99,18 +100,18 @@ class Dispatcher:
         first_token_at: float | None = None,
     ) -> None:
         """Give a lease back."""
-        self._in_flight[lease.backend] -= 1
+        self._count(lease.backend, -1)
         finished = self.gate.finish(
             lease, outcome, usage, finish_reason=finish_reason, first_token_at=first_token_at, now=self.clock()
         )
-        self._on_record(finished.record)
+        self.on_record(finished.record)
         self._deliver(finished.decisions)
 
     def requeue(
         self, lease: Lease, ticket: int, waiter: Waiter, *, not_before: float, avoid: frozenset[BackendId]
     ) -> None:
         """Put a turn back among the held, its place in line kept: its backend was full, or lost."""
-        self._in_flight[lease.backend] -= 1
+        self._count(lease.backend, -1)
         self._waiters[ticket] = waiter
         self._deliver(self.gate.requeue(lease, not_before=not_before, avoid=avoid, now=self.clock()))
 
@@ -121,12 +122,12 @@ class Dispatcher:
         able = [backend for backend in self.up(pool) if backend not in avoid]
         if not able:
             return None
-        chosen = min(able, key=self._in_flight.__getitem__)
-        self._in_flight[chosen] += 1
+        chosen = min(able, key=self.in_flight)
+        self._count(chosen, 1)
         return chosen
 
     def unplace(self, backend: BackendId) -> None:
-        self._in_flight[backend] -= 1
+        self._count(backend, -1)
 
     # what control, fleet and admin tell
 
@@ -148,8 +149,8 @@ class Dispatcher:
     def remove_backend(self, backend: BackendId) -> None:
         """Forget a backend; what runs there may still finish."""
         self._up.discard(backend)
-        if not self._in_flight[backend]:
-            del self._in_flight[backend]
+        if not self.in_flight(backend):
+            self._in_flight.pop(backend, None)
         self._deliver(self.gate.remove_backend(backend, now=self.clock()))
 
     def set_pool(self, backend: BackendId, pool: PoolId) -> None:
@@ -219,13 +220,16 @@ class Dispatcher:
 
     def in_flight(self, backend: BackendId) -> int:
         """Return how many calls run on a backend, leases and others."""
-        return self._in_flight[backend]
+        return self._in_flight.get(backend, 0)
 
     @property
     def held(self) -> int:
         return len(self._waiters)
 
     # inside
+
+    def _count(self, backend: BackendId, change: int) -> None:
+        self._in_flight[backend] = self._in_flight.get(backend, 0) + change
 
     def _deliver(self, decisions: Iterable[Decision] = ()) -> None:
         """Tell the waiters; what their reaction decides is told in turn, not from within."""
@@ -246,7 +250,7 @@ class Dispatcher:
     def _tell(self, decision: Decision) -> None:
         waiter = self._waiters.pop(decision.ticket)
         if isinstance(decision, Admitted):
-            self._in_flight[decision.lease.backend] += 1
+            self._count(decision.lease.backend, 1)
         try:
             if isinstance(decision, Admitted):
                 waiter.granted(decision)

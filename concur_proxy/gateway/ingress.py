@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import secrets
 from collections.abc import Mapping
 from typing import Final
 
 from concur_proxy.core.identity import Identity
+from concur_proxy.core.retries import digest
 from concur_proxy.gateway import hints
 from concur_proxy.gateway.body import NOTHING, BodyFacts, facts, multipart_facts
 from concur_proxy.gateway.headers import Origin
 from concur_proxy.model import PoolId, TurnFacts
 
 MAX_REQUEST_ID: Final = 128
-MAX_DIGESTED: Final = 16 << 10
-"""Bytes of a body that its digest is made of: hashing a megabyte takes as long as reading its JSON."""
 
-_process = secrets.token_hex(8)
-_counter = itertools.count(10**15 + secrets.randbits(32))  # sixteen digits from the first on
+
+class _Ids:
+    """Ids of requests: what this process is called, and a number of sixteen digits from the first on."""
+
+    __slots__ = ("_number", "_process")
+
+    def __init__(self) -> None:
+        self._process = secrets.token_hex(8).encode()
+        self._number = 10**15 + secrets.randbits(32)
+
+    def next(self) -> bytes:
+        self._number += 1
+        return b"%b%d" % (self._process, self._number)
+
+
+_IDS: Final = _Ids()
 
 
 def body_facts(body: bytes, headers: Mapping[str, str], *, in_full: bool = True) -> BodyFacts:
@@ -34,9 +46,9 @@ def body_facts(body: bytes, headers: Mapping[str, str], *, in_full: bool = True)
 def origin(headers: Mapping[str, str], peer: bytes, scheme: bytes) -> Origin:
     """Return where a request comes from, with an id made where it brings none."""
     told = headers.get("x-request-id")
-    usable = told and len(told) <= MAX_REQUEST_ID and told.isascii() and told.isprintable()
-    request_id = told if told and usable else _process + str(next(_counter))
-    return Origin(peer, scheme, request_id.encode())
+    if told and len(told) <= MAX_REQUEST_ID and told.isascii() and told.isprintable():
+        return Origin(peer, scheme, told.encode())
+    return Origin(peer, scheme, _IDS.next())
 
 
 def turn_facts(
@@ -63,17 +75,13 @@ def turn_facts(
         choices=told.choices,
         read_timeout_s=_read_timeout(headers, beat_s) if "x-stainless-read-timeout" in headers else None,
         is_retry=is_retry(headers),
-        body_digest=digest(body),
+        body=b"" if told.background else body,
+        body_digest=digest(body) if told.background else 0,  # its lease outlives the request by far
         prefix_key=told.prefix_key,
         tenant=tenant,
         urgency=hints.urgency(urgency, headers),
         deadline_s=deadline_s,
     )
-
-
-def digest(body: bytes) -> int:
-    """Return a number by which a retry is known: agents' turns differ in their length or at their end."""
-    return hash(body if len(body) <= MAX_DIGESTED else (len(body), body[-MAX_DIGESTED:]))
 
 
 def is_retry(headers: Mapping[str, str]) -> bool:

@@ -379,14 +379,16 @@ class Turn:
         self._handler.dispatcher.requeue(lease, self._ticket, self, not_before=not_before, avoid=self._lost)
 
     def extra_lines(self, head: ResponseHead) -> list[bytes]:
-        parts: list[bytes] = []
-        for name, value in self._own_headers():
-            if name is not REQUEST_ID or REQUEST_ID not in head.values:
-                parts.append(name)
-                parts.append(b": ")
-                parts.append(value)
-                parts.append(b"\r\n")
-        return parts
+        """Return what ``_own_headers`` says as lines; an id that the engine tells itself stays."""
+        session, lines = self._session(), []
+        if REQUEST_ID not in head.values:
+            lines.append(b"x-request-id: %b\r\n" % self._origin.request_id)
+        if session is not None:
+            lines.append(b"x-concur-session: %b\r\n" % header_value(session.id))
+        if self._backend is not None:
+            lines.append(b"x-concur-backend: %b\r\n" % header_value(self._backend))
+        lines.append(b"x-concur-queued-ms: %d\r\n" % int((self._queued_s() or 0.0) * 1000))
+        return lines
 
     def reader_for(self, head: ResponseHead) -> UsageReader | None:
         """Read the usage of turns; what is compressed or an error passes unread."""

@@ -14,6 +14,7 @@ import orjson
 from concur_proxy.core.bodyscan import BodyScanner
 from concur_proxy.core.spent import read_usage, reason_of
 from concur_proxy.core.usage import UsageReader, reader_for
+from concur_proxy.gateway.answers import UNUSUAL, Answer, Spent, read_answer
 from concur_proxy.model import FinishReason, Usage
 
 MAX_WHOLE: Final = 16 << 10
@@ -92,6 +93,33 @@ class WholeReader:
 
 def told_by(body: bytes) -> Told | None:
     """Return what a whole answer says of itself; None where it is not one with its usage at the top."""
+    try:
+        answer = read_answer(body)
+    except UNUSUAL:
+        return told_in_full(body)
+    return _usage(answer.usage), _reason_of(answer), None
+
+
+def _usage(spent: Spent) -> Usage:
+    details, prompt = spent.prompt_tokens_details, spent.prompt_tokens
+    cached = None if details is None else details.cached_tokens
+    return Usage(prompt, spent.completion_tokens, None if cached is None else min(cached, prompt))
+
+
+def _reason_of(answer: Answer) -> FinishReason | None:
+    """Return how the last choice ended, as ``_of_choices`` does."""
+    last: FinishReason | None = None
+    called = False
+    for choice in answer.choices:
+        word, message = choice.finish_reason, choice.message
+        if word is not None and last is not FinishReason.TOOL_CALLS:
+            last = reason_of(word)
+        called = called or (message is not None and bool(message.tool_calls))
+    return FinishReason.TOOL_CALLS if last is FinishReason.STOP and called else last
+
+
+def told_in_full(body: bytes) -> Told | None:
+    """Return the same for answers of any shape, by building them."""
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:

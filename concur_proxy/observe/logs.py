@@ -22,6 +22,8 @@ from concur_proxy.observe.turnlog import TurnLog, trace_id
 
 SHORT_SESSION: Final = 16
 """Characters of a session id that a text line shows."""
+MAX_SHOWN: Final = 4096
+LONGEST_SHOWN: Final = 256
 COMPLETED: Final = "completed"
 _THOUSANDTHS: Final = [f".{n:03d}Z" for n in range(1000)]
 
@@ -106,44 +108,41 @@ class AccessLog:
 
 
 def _text_line(turn: TurnLog, now: float) -> str:
-    session = turn.session
-    parts = [_stamp(now), " INFO access: ", turn.method or "-", " ", _one_line(turn.path) or "-"]
-    _add(parts, " ", str(turn.status))
-    _add(parts, " ", turn.outcome)
-    if session is not None:
-        _add(parts, " session=", turn.rule)
-        _add(parts, ":", _one_word(session.id))
-    if turn.backend is not None:
-        _add(parts, " backend=", turn.backend)
-    if turn.queued_s is not None:
-        _add_ms(parts, " queued=", turn.queued_s)
-    if turn.first_token_s is not None:
-        _add_ms(parts, " first_token=", turn.first_token_s)
-    _add_ms(parts, " total=", turn.total_s)
-    if turn.usage is not None:
-        _add_usage(parts, turn.usage)
-    _add(parts, " id=", _one_word(turn.request_id, 64))
+    usage = turn.usage
+    what = _TEXTS.get(turn.path)
+    if what is None:
+        what = _TEXTS.keep(turn.path, _one_line(turn.path) or "-")
+    queued = "" if turn.queued_s is None else f" queued={_ms(turn.queued_s)}ms"
+    first_token = "" if turn.first_token_s is None else f" first_token={_ms(turn.first_token_s)}ms"
+    spent = "" if usage is None else _spent(usage)
     trace = trace_id(turn.traceparent) if turn.traceparent else ""
-    if trace:
-        _add(parts, " trace=", trace)
-    parts.append("\n")
-    return "".join(parts)
+    return (
+        f"{_stamp(now)} INFO access: {turn.method or '-'} {what} {turn.status} {turn.outcome}{_place(turn)}{queued}"
+        f"{first_token} total={_ms(turn.total_s)}ms{spent} id={_one_word(turn.request_id, 64)}"
+        f"{' trace=' if trace else ''}{trace}\n"
+    )
 
 
-def _add(parts: list[str], name: str, value: str) -> None:
-    parts.append(name)
-    parts.append(value)
+def _place(turn: TurnLog) -> str:
+    """Return session and backend, as far as there are some."""
+    backend = "" if turn.backend is None else f" backend={turn.backend}"
+    session = turn.session
+    if session is None:
+        return backend
+    word = _WORDS.get(session.id)
+    if word is None:
+        word = _WORDS.keep(session.id, _one_word(session.id))
+    return f" session={turn.rule}:{word}{backend}"
 
 
-def _add_ms(parts: list[str], name: str, seconds: float) -> None:
-    _add(parts, name, str(int(seconds * 1000 + 0.5)))
-    parts.append("ms")
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000 + 0.5)
 
 
-def _add_usage(parts: list[str], usage: Usage) -> None:
-    _add(parts, " prompt=", str(usage.prompt_tokens))
-    _add(parts, " cached=", "?" if usage.cached_tokens is None else str(usage.cached_tokens))
-    _add(parts, " completion=", str(usage.completion_tokens))
+def _spent(usage: Usage) -> str:
+    cached = usage.cached_tokens
+    known = "?" if cached is None else str(cached)
+    return f" prompt={usage.prompt_tokens} cached={known} completion={usage.completion_tokens}"
 
 
 def _json_line(turn: TurnLog, now: float) -> str:
@@ -194,6 +193,29 @@ class _Second:
 
 
 _SECOND: Final = _Second()
+
+
+class _Shown:
+    """How lines show what came from outside: paths and sessions come again. Clients choose them, so only so many."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def get(self, text: str) -> str | None:
+        return self._known.get(text)
+
+    def keep(self, text: str, shown: str) -> str:
+        if len(self._known) >= MAX_SHOWN:
+            self._known.clear()
+        if len(text) <= LONGEST_SHOWN:
+            self._known[text] = shown
+        return shown
+
+
+_TEXTS: Final = _Shown()
+_WORDS: Final = _Shown()
 
 
 def _stamp(now: float) -> str:

@@ -22,16 +22,17 @@ class Metrics:
     """``max_tenants``: how many tenants are told apart; 0: none."""
 
     def __init__(self, *, max_tenants: int = 0) -> None:
-        self._tallies = Tallies(max_tenants)
-        self.turn: Callable[[TurnLog], None] = self._tallies.turn
+        self.tallies = Tallies(max_tenants)
+        """What is counted as it happens."""
+        self.turn: Callable[[TurnLog], None] = self.tallies.turn
         """Count an answered request."""
-        self.record: Callable[[TurnRecord], None] = self._tallies.record
+        self.record: Callable[[TurnRecord], None] = self.tallies.record
         """Count a turn that gave its lease back."""
-        self.learn_models: Callable[[Iterable[str]], None] = self._tallies.learn_models
+        self.learn_models: Callable[[Iterable[str]], None] = self.tallies.learn_models
         """Tell models apart that an engine lists."""
-        self.forget: Callable[[BackendId], None] = self._tallies.forget
+        self.forget: Callable[[BackendId], None] = self.tallies.forget
         """Drop what was counted of a backend that is gone."""
-        self.lagged: Callable[[float], None] = self._tallies.lag.observe
+        self.lagged: Callable[[float], None] = self.tallies.lag.observe
         """Count how many seconds late the event loop was."""
         self._facts: ProxyFacts | None = None
         self._registry = CollectorRegistry(auto_describe=False)
@@ -40,19 +41,19 @@ class Metrics:
 
     def scraped(self, backend: BackendId, *, failed: bool) -> None:
         """Count a read of an engine's metrics."""
-        self._tallies.scrapes[backend, failed] += 1
+        self.tallies.scrapes[backend, failed] += 1
 
     def window_moved(self, backend: BackendId, before: float, after: float) -> None:
         """Count a change of a window."""
-        self._tallies.moves[backend, "up" if after > before else "down"] += 1
+        self.tallies.moves[backend, "up" if after > before else "down"] += 1
 
     def spent(self, backend: BackendId) -> Spent:
         """Return the tokens that a backend's answers told of."""
-        return self._tallies.spent.get(backend) or Spent()
+        return self.tallies.spent.get(backend) or Spent()
 
     def recomputed(self, backend: BackendId) -> int:
         """Return the prompt tokens that should have been cached there and were not."""
-        work = self._tallies.work.get(backend)
+        work = self.tallies.work.get(backend)
         return work.evicted if work is not None else 0
 
     def render(self, facts: ProxyFacts, accept: str = "") -> tuple[bytes, str]:
@@ -70,9 +71,9 @@ class Metrics:
             return
         for family in FAMILIES:
             if isinstance(family, Family):
-                yield _family(family, self._facts, self._tallies)
+                yield _family(family, self._facts, self.tallies)
             else:
-                yield _histograms(family, self._tallies)
+                yield _histograms(family, self.tallies)
 
 
 def _family(family: Family, facts: ProxyFacts, tallies: Tallies) -> Metric:

@@ -26,13 +26,13 @@ from concur_proxy.fleet.pool import Fleet, Models
 from concur_proxy.gateway.dispatch import Dispatcher
 from concur_proxy.gateway.handler import Handler
 from concur_proxy.gateway.upstream import UpstreamPool
-from concur_proxy.model import BackendEvent, BackendId, ColdLane, Outcome, PoolId, TurnRecord
+from concur_proxy.model import BackendEvent, BackendId, ColdLane, Outcome, PoolId
 from concur_proxy.observe.decisions import DecisionLog
 from concur_proxy.observe.lag import watch_loop
 from concur_proxy.observe.logs import AccessLog
 from concur_proxy.observe.metrics import Metrics
-from concur_proxy.observe.turnlog import TurnLog
 from concur_proxy.runtime import policy
+from concur_proxy.runtime.account import Account
 from concur_proxy.runtime.doorkeeper import Doorkeeper
 from concur_proxy.runtime.grouping import grouper_of
 from concur_proxy.runtime.historian import Historian
@@ -52,7 +52,7 @@ class Node:
         self.clock = time.monotonic
         self.started_at = self.clock()
         self.gate = Gate(policy.gate_policy(settings.gate))
-        self.dispatcher = Dispatcher(self.gate, clock=self.clock, on_record=self._on_record)
+        self.dispatcher = Dispatcher(self.gate, clock=self.clock)
         self.fleet = Fleet()
         self.roster = Roster(self.fleet, self.dispatcher)
         self.pools: dict[BackendId, UpstreamPool] = {}
@@ -62,7 +62,6 @@ class Node:
             self.pools,
             self.fleet.resolve,
             policy.handler_settings(settings),
-            on_turn=self._on_turn,
             on_overloaded=self._on_overloaded,
             on_lost=self._on_lost,
         )
@@ -95,6 +94,8 @@ class Node:
             on_sleep=lambda backend, asleep: self.health.sleeping(backend, asleep=asleep),
             on_move=self._on_move,
         )
+        account = Account(self.metrics.tallies, self.access_log, self.loop, self.health, self.replicas)
+        self.dispatcher.on_record, self.handler.on_turn = account.record, account.turn
         self.scraper = Scraper(
             self._fetch,
             self._on_scrape,
@@ -177,20 +178,6 @@ class Node:
         if (regulator := self.loop.regulator(backend)) is not None:
             unit, reason = regulator.law.unit.value, regulator.verdict.reason
             self._decisions.moved(backend, before, after, unit=unit, reason=reason)
-
-    def _on_record(self, record: TurnRecord) -> None:
-        self.metrics.record(record)
-        self.loop.finished(record)
-        if self.replicas is not None:
-            self.replicas.record(record)
-        if record.outcome is not Outcome.BACKEND_LOST:  # of those ``_on_lost`` tells
-            self.health.turn_ended(record.backend, record.outcome)
-
-    def _on_turn(self, turn: TurnLog) -> None:
-        self.metrics.turn(turn)
-        self.access_log(turn)
-        if self.replicas is not None:
-            self.replicas.turn_over(turn.session)
 
     def _on_scrape(self, scrape: Scrape) -> None:
         self.metrics.scraped(scrape.backend, failed=scrape.sample is None)

@@ -3,6 +3,7 @@
 import pytest
 
 from concur_proxy.core.identity import Identity
+from concur_proxy.core.retries import digest_of
 from concur_proxy.gateway import ingress
 from concur_proxy.gateway.body import NOTHING, facts
 from concur_proxy.model import PoolId, SessionKey
@@ -39,7 +40,7 @@ def test_the_facts_of_a_turn():
     assert (turn.session, turn.parent, turn.rule, turn.final) == (who.session, who.parent, "operator", True)
     assert (turn.body_bytes, turn.max_output_tokens, turn.choices) == (len(body), 9, 2)
     assert (turn.read_timeout_s, turn.is_retry) == (600.0, True)
-    assert turn.body_digest == ingress.turn_facts(PoolId("p"), who, bytes(bytearray(body)), NOTHING, {}).body_digest
+    assert digest_of(turn) == digest_of(ingress.turn_facts(PoolId("p"), who, bytes(bytearray(body)), NOTHING, {})) != 0
     assert turn.prefix_key is not None
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from concur_proxy.core.bodyscan import BodyScanner
 from concur_proxy.core.usage import PassiveReader
-from concur_proxy.gateway.whole import MAX_WHOLE, WholeReader, reader_of
+from concur_proxy.gateway.whole import MAX_WHOLE, WholeReader, reader_of, told_by, told_in_full
 from concur_proxy.model import FinishReason, Usage
 
 COUNTS = st.one_of(st.none(), st.integers(0, 10**6), st.just(-1), st.just("3"), st.just(True))
@@ -117,3 +117,31 @@ def test_only_plain_json_is_taken_whole():
     assert isinstance(reader_of(b"application/json", strip_usage_event=True), WholeReader)
     assert isinstance(reader_of(b"application/json; charset=utf-8", strip_usage_event=False), PassiveReader)
     assert isinstance(reader_of(b"text/event-stream", strip_usage_event=False), PassiveReader)
+
+
+ODD = st.fixed_dictionaries(
+    {},
+    optional={
+        "usage": st.one_of(
+            CHAT_SPENT, ITEM_SPENT, st.builds(dict.__or__, CHAT_SPENT, ITEM_SPENT), st.none(), st.just(7)
+        ),
+        "choices": st.one_of(
+            CHOICES, st.none(), st.just([1, {"finish_reason": 3}, {"message": {"tool_calls": {"a": 1}}}])
+        ),
+        "id": st.one_of(st.just("resp_1"), st.integers()),
+        "stop_reason": REASONS,
+    },
+)
+
+
+@given(st.one_of(CHAT, MESSAGES, RESPONSE, ODD))
+def test_the_short_way_tells_what_the_long_one_does(answer):
+    body = json.dumps(answer).encode()
+    assert told_by(body) == told_in_full(body)
+
+
+@given(st.one_of(CHAT, ODD), st.data())
+def test_no_answer_is_believed_that_is_not_whole(answer, data):
+    body = json.dumps(answer).encode()
+    cut = body[: data.draw(st.integers(0, len(body) - 1))]
+    assert told_by(cut) == told_in_full(cut) is None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import orjson
 
 from concur_proxy.batch.records import Answer, Spent
@@ -13,6 +14,10 @@ from concur_proxy.core.identity import FINAL_HEADERS, HEADER_RULES, PARENT, VEND
 
 MAX_CUSTOM_ID = 512
 MAX_HEADER_BYTES = 1024
+MOST_SHOWN = 80
+"""Characters of a wrong value that its error repeats."""
+ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+"""Ends of lines stand only between the values of JSON, never in them."""
 HEADERS = frozenset(
     {
         *(rule.session for rule in HEADER_RULES),
@@ -47,6 +52,17 @@ class Line:
     session: str | None
 
 
+class Written(msgspec.Struct):
+    """A line's body as its author wrote it: numbers of any length stay what they are."""
+
+    body: msgspec.Raw
+
+
+UNREADABLE = Problem("invalid_json_line", "This line is not parseable as valid JSON: it must be a JSON object.")
+TOO_DEEP = Problem("invalid_json_line", "The values of this line are nested too deeply.")
+_written = msgspec.json.Decoder(Written)
+
+
 def read(text: bytes, endpoint: str, session_headers: tuple[str, ...]) -> Line | Problem:
     """Return what a line asks for, or what is wrong with it."""
     try:
@@ -54,7 +70,7 @@ def read(text: bytes, endpoint: str, session_headers: tuple[str, ...]) -> Line |
     except orjson.JSONDecodeError:
         fields = None
     if not isinstance(fields, dict):
-        return Problem("invalid_json_line", "This line is not parseable as valid JSON: it must be a JSON object.")
+        return UNREADABLE
     for check in (_custom_id, _target, _body):
         if (problem := check(fields, endpoint)) is not None:
             return problem
@@ -63,12 +79,16 @@ def read(text: bytes, endpoint: str, session_headers: tuple[str, ...]) -> Line |
         return problem
     headers = {name.lower(): value for name, value in headers.items()}
     body = fields["body"]
+    try:
+        written = bytes(_written.decode(text).body)
+    except RecursionError:
+        return TOO_DEEP
     identity = identify(headers, body, namespace="", operator_headers=session_headers)
     model = body.get("model")
     return Line(
         fields["custom_id"],
         headers,
-        orjson.dumps(body),
+        written,
         model if isinstance(model, str) else None,
         identity.session.id if identity.session is not None else None,
     )
@@ -91,7 +111,7 @@ def _target(fields: Mapping[str, Any], endpoint: str) -> Problem | None:
     if "method" not in fields or "url" not in fields:
         return _missing("url" if "method" in fields else "method")
     if fields["method"] != "POST":
-        return Problem("invalid_method", f"The method must be POST, not {fields['method']!r}.", "method")
+        return Problem("invalid_method", f"The method must be POST, not {_shown(fields['method'])}.", "method")
     if fields["url"] != endpoint:
         return Problem("url_mismatch", f"The url must be the batch's endpoint, {endpoint}.", "url")
     return None
@@ -116,12 +136,17 @@ def _headers(headers: object, session_headers: tuple[str, ...]) -> Problem | Non
     for name, value in headers.items():
         lower = name.lower()
         if lower not in HEADERS and lower not in own and not VENDOR_HEADER.fullmatch(lower):
-            message = f"A line may only have headers that name its session, or its priority: not {name!r}."
-            return Problem("invalid_header", message, f"headers.{name}")
+            message = f"A line may only have headers that name its session, or its priority: not {_shown(name)}."
+            return Problem("invalid_header", message, f"headers.{name[:MOST_SHOWN]}")
         if not isinstance(value, str) or not value.isprintable() or len(value.encode()) > MAX_HEADER_BYTES:
-            message = f"The header {name} must be a printable text of at most {MAX_HEADER_BYTES} bytes."
-            return Problem("invalid_header", message, f"headers.{name}")
+            message = f"The header {_shown(name)} must be a printable text of at most {MAX_HEADER_BYTES} bytes."
+            return Problem("invalid_header", message, f"headers.{name[:MOST_SHOWN]}")
     return None
+
+
+def _shown(value: object) -> str:
+    """Return a value as an error tells it: what is no text may be of any size, and of any depth."""
+    return repr(value[:MOST_SHOWN]) if isinstance(value, str) else f"a value of the type {type(value).__name__}"
 
 
 def _missing(name: str) -> Problem:
@@ -159,7 +184,7 @@ def _as_json(body: bytes) -> tuple[object, object]:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError:
         return body.decode(errors="replace"), None
-    return fields if b"\n" in body or b"\r" in body else orjson.Fragment(body), fields
+    return orjson.Fragment(body.translate(ONE_LINE)), fields
 
 
 def spent(fields: object) -> Spent:

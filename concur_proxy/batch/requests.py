@@ -60,7 +60,8 @@ def window_seconds(window: str) -> int:
 def keep_seconds(value: object, param: str) -> int:
     """Read ``{"anchor": "created_at", "seconds": ...}``; numbers may be texts, as forms have them."""
     fields = value if isinstance(value, dict) else {}
-    seconds = str(fields.get("seconds", ""))
+    told = fields.get("seconds")
+    seconds = str(told) if isinstance(told, int | str) else ""
     if fields.get("anchor") != "created_at":
         raise RequestError(f"{param}.anchor must be 'created_at'.", param=f"{param}.anchor")
     if not _is_number(seconds) or not SHORTEST_KEEP_S <= int(seconds) <= LONGEST_KEEP_S:

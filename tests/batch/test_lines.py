@@ -35,6 +35,52 @@ def test_a_line_in_order() -> None:
 
 
 @pytest.mark.parametrize(
+    "body", ['{"seed": 123456789012345678901234567890}', '{ "a":1.10, "a": 2 }', '{"a": "\\u00e9"}']
+)
+def test_a_body_is_sent_as_it_was_written(body: str) -> None:
+    found = lines.read(json.dumps(line(body="here")).replace('"here"', body).encode(), CHAT, OWN)
+    assert isinstance(found, Line)
+    assert found.body == body.encode()
+
+
+@pytest.mark.parametrize("depth", [200, 300, 800, 1100, 100_000])
+def test_deep_bodies_are_sent_or_refused(depth: int) -> None:
+    text = json.dumps(line(body={"messages": "here"})).replace('"here"', "[" * depth + "]" * depth)
+    found = lines.read(text.encode(), CHAT, OWN)
+    if depth <= 800:
+        assert isinstance(found, Line)
+    else:
+        assert isinstance(found, Problem)
+        assert found.code == "invalid_json_line"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        '"method": "%s"' % ("x" * 1_000_000),
+        '"method": %s' % ("[" * 990 + "]" * 990),
+        '"headers": {"%s": ""}' % ("h" * 10_000),
+    ],
+)
+def test_errors_do_not_repeat_whatever_was_wrong(wrong: str) -> None:
+    """A hundred of them are kept."""
+    text = json.dumps(line())[:-1] + f", {wrong}}}"
+    found = lines.read(text.encode(), CHAT, OWN)
+    assert isinstance(found, Problem)
+    assert len(found.message) + len(found.param or "") < 500
+
+
+@pytest.mark.parametrize(
+    "answer", ["[" * 600 + "]" * 600, "[\n" * 600 + "]\r\n" * 600, '{"n":\n 1234567890123456789012}']
+)
+def test_answers_of_any_shape_are_one_line(answer: str) -> None:
+    text = lines.answered("batch_1", 1, "a", 200, answer.encode()).text
+    assert text.count(b"\n") == 1
+    assert text.count(b"\r") == 0
+    assert json.loads(text)["response"]["body"] == json.loads(answer)
+
+
+@pytest.mark.parametrize(
     ("changes", "session"),
     [
         ({"headers": {"X-Session-ID": "s"}}, "s"),

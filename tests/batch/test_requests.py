@@ -61,6 +61,13 @@ def test_errors_name_the_parameter(changes: dict[str, Any], param: str) -> None:
     assert caught.value.param == param
 
 
+def test_deep_values_are_refused() -> None:
+    expires = b'{"anchor": "created_at", "seconds": %b%b}' % (b"[" * 1000, b"]" * 1000)
+    body = json.dumps({**USUAL, "output_expires_after": "here"}).encode().replace(b'"here"', expires)
+    with pytest.raises(RequestError):
+        requests.new_batch(body, owner="o", identity={})
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"nonsense"])
 def test_what_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(RequestError):

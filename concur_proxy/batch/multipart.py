@@ -10,6 +10,8 @@ from concur_proxy.errors import RequestError
 
 MAX_HEAD_BYTES = 16 << 10
 MAX_BOUNDARY = 200
+MAX_PARTS = 64
+"""A form has a handful; millions of empty ones would fill the memory with their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class FormReader:
         self._delimiter = b"\r\n--" + boundary.encode()
         self._buffer = b"\r\n"  # the first delimiter may stand at the very start
         self._read: Callable[[list[Event]], bool] = self._preamble
+        self._parts = 0
         self.complete = False
 
     def feed(self, data: bytes) -> list[Event]:
@@ -49,15 +52,22 @@ class FormReader:
         return events
 
     def _preamble(self, _: list[Event]) -> bool:
-        return self._until_delimiter() is not None
+        if self._until_delimiter() is None:
+            self._before_delimiter()
+            return False
+        return True
+
+    def _before_delimiter(self) -> bytes:
+        """Take what no delimiter can begin in: the rest may be the start of one."""
+        safe = max(0, len(self._buffer) - len(self._delimiter) + 1)
+        data, self._buffer = self._buffer[:safe], self._buffer[safe:]
+        return data
 
     def _content(self, events: list[Event]) -> bool:
         data = self._until_delimiter()
         if data is None:
-            safe = len(self._buffer) - len(self._delimiter) + 1  # the rest may be the start of a delimiter
-            if safe > 0:
-                events.append(self._buffer[:safe])
-                self._buffer = self._buffer[safe:]
+            if data := self._before_delimiter():
+                events.append(data)
             return False
         if data:
             events.append(data)
@@ -90,6 +100,9 @@ class FormReader:
             raise RequestError("The headers of a part of the form are too long.")
         if not found:
             return False
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise RequestError(f"The form has more than {MAX_PARTS} parts.")
         events.append(_part(head))
         self._buffer, self._read = rest, self._content
         return True
@@ -99,9 +112,17 @@ def _filename(message: Message) -> str | None:
     """Return the file's name, as far as it is a text: the charset that a client names may be anything."""
     try:
         name = message.get_filename()
-    except UnicodeError:
+    except ValueError:
         return ""
     return None if name is None else name.encode(errors="replace").decode()
+
+
+def _name(message: Message) -> object:
+    """Return the field's name; None where the parameters cannot be read."""
+    try:
+        return message.get_param("name", header="content-disposition")
+    except ValueError:
+        return None
 
 
 def _part(head: bytes) -> Part:
@@ -110,7 +131,7 @@ def _part(head: bytes) -> Part:
         if name.strip().lower() == "content-disposition":
             message = Message()
             message["content-disposition"] = value.strip()
-            field = message.get_param("name", header="content-disposition")
+            field = _name(message)
             if isinstance(field, str):
                 return Part(field, _filename(message))
     raise RequestError("A part of the form has no name (Content-Disposition: form-data; name=...).")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from concur_proxy.batch.multipart import MAX_HEAD_BYTES, FormReader, Part
+from concur_proxy.batch.multipart import MAX_HEAD_BYTES, MAX_PARTS, FormReader, Part
 from concur_proxy.errors import RequestError
 
 TYPE = "multipart/form-data; boundary=xyz"
@@ -69,6 +69,36 @@ def test_a_name_in_a_strange_charset_is_a_text_all_the_same(told: bytes) -> None
     assert data == b"x"
     assert part.filename is not None
     part.filename.encode()
+
+
+def test_a_long_preamble_is_not_kept() -> None:
+    """It would be looked through again with each piece that comes."""
+    form = FormReader(TYPE)
+    for _ in range(100):
+        assert form.feed(b"-" * 1000) == []
+    assert len(form._buffer) < 100
+    assert form.feed(b'\r\n--xyz\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n--xyz--') == [
+        Part("a", None),
+        b"b",
+    ]
+
+
+@pytest.mark.parametrize("hostile", ["filename*" + "9" * 5000 + "=x", "filename*=a\0b''zz", "filename*=undefined''zz"])
+def test_parameters_that_cannot_be_read_break_nothing(hostile: str) -> None:
+    head = f"--xyz\r\ncontent-disposition: form-data; name=a; {hostile}\r\n\r\n"
+    try:
+        parts, _ = read(TYPE, head.encode())
+    except RequestError:
+        return
+    assert parts == [(Part("a", ""), b"")]
+
+
+def test_a_form_has_a_bounded_number_of_parts() -> None:
+    part = b'--xyz\r\ncontent-disposition: form-data; name="%d"\r\n\r\n\r\n'
+    parts, _ = read(TYPE, *(part % number for number in range(MAX_PARTS)))
+    assert len(parts) == MAX_PARTS
+    with pytest.raises(RequestError):
+        read(TYPE, *(part % number for number in range(MAX_PARTS + 1)))
 
 
 def test_a_preamble_and_an_epilogue_are_no_parts() -> None:

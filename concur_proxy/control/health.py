@@ -183,7 +183,7 @@ class Health:
 
     def _models_due(self, watched: _Watched) -> bool:
         last, away = watched.models_at, watched.condition.state in (State.UNKNOWN, State.LOST)
-        return away or last is None or self._clock() - last >= MODELS_S
+        return away or last is None or watched.models_problem is not None or self._clock() - last >= MODELS_S
 
     async def _ask_models(self, watched: _Watched) -> None:
         watched.models_at = self._clock()

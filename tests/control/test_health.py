@@ -130,6 +130,21 @@ def test_a_bad_list_of_models_is_told_and_does_no_harm(page, words):
     watching(body)
 
 
+def test_a_list_that_could_not_be_had_is_asked_for_with_the_next_probe(monkeypatch):
+    monkeypatch.setattr(module, "SUSPECT_S", 0.005)
+    monkeypatch.setattr(module, "PROBE_S", 0.01)
+
+    async def body(watch):
+        async with FakeEngine({"/health": OK, "/v1/models": Page(status=503)}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.state() == "up" and watch.health.report(A).models_problem)
+            engine.pages["/v1/models"] = models("m")
+            await eventually(lambda: A in watch.models)
+            assert watch.health.report(A).models_problem is None
+
+    watching(body)
+
+
 def test_entries_that_are_no_models_are_left_out():
     async def body(watch):
         listed = Page(json.dumps({"data": [3, {"name": "x"}, {"id": 7}, {"id": "m", "extra": {"deep": [1]}}]}))

@@ -16,16 +16,19 @@ MAX_BYTES = 4 << 20
 
 
 def parse(text: str) -> Backends:
-    """Return the backends of a list, or of a mapping with the key ``backends``; raise ``SourceError``."""
+    """Return the backends of a list, or of a mapping with the key ``backends``; raise ``SourceError``.
+
+    Nobody is named by an empty list only: a file without any is half written, or has its key misspelt.
+    """
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise SourceError(f"is not valid YAML: {getattr(error, 'problem', None) or error}") from None
     listed = data.get("backends") if isinstance(data, dict) else data
-    if not isinstance(listed, list | None):
-        raise SourceError("must hold a list of backends")
+    if not isinstance(listed, list):
+        raise SourceError("must hold a list of backends, as it is or as backends; [] for none")
     try:
-        return Settings.model_validate({"backends": listed or []}).backends
+        return Settings.model_validate({"backends": listed}).backends
     except ValidationError as error:
         raise SourceError("; ".join(describe(detail, None) for detail in error.errors())) from None
 

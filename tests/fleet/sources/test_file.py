@@ -20,7 +20,7 @@ def test_a_list_and_a_mapping_are_understood(text):
     assert (first.id, second.id, second.url) == ("a:8000", "b", "http://b:8000")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "backends:\n", "backends: []"])
+@pytest.mark.parametrize("text", ["[]", "backends: []"])
 def test_a_file_may_name_nobody(text):
     assert list(parse(text)) == []
 
@@ -30,6 +30,10 @@ def test_a_file_may_name_nobody(text):
     [
         ("backends: {", "not valid YAML"),
         ("just a text", "must hold a list"),
+        ("", "must hold a list"),
+        ("# nothing yet\n", "must hold a list"),
+        ("backends:\n", "must hold a list"),
+        ("backend: ['http://a']", "must hold a list"),
         ("- ftp://a", "must be a URL"),
         ("- {url: 'http://a', nam: x}", "did you mean name"),
         ("- http://a\n- http://a", "two entries"),

@@ -7,7 +7,8 @@
 Time is cut into windows. One is slow when the p99 of the latencies seen in it, from a turn's arrival to its first
 token, is over the objective; turns that wait in line for longer than that count as well. It is quick when the p99 is
 well below (``RECOVERED``), or when nobody asked for anything. What is in between changes nothing: without that distance
-batch work would be let on and held back in turns.
+batch work would be let on and held back in turns. Nor does one count in which hot turns ran and none came to an end:
+the slower an engine is, the fewer of its answers end in a window.
 """
 
 from __future__ import annotations
@@ -65,9 +66,10 @@ class Breaker:
         if latency_s > self._policy.hot_objective_s:
             self.saw(latency_s)
 
-    def close_window(self, waiting_s: Iterable[float], *, now: float) -> bool:
-        """End a window. ``waiting_s``: how long the hot turns have waited that are held now. True where that changes
-        the state.
+    def close_window(self, waiting_s: Iterable[float], *, runs: bool = False, now: float) -> bool:
+        """End a window; True where that changes the state.
+
+        ``waiting_s``: how long the hot turns have waited that are held now. ``runs``: some run.
         """
         for waited_s in waiting_s:
             self.saw_at_least(waited_s)
@@ -75,7 +77,8 @@ class Breaker:
         self._seen.clear()
         self._next = 0
         self.ends_at = now + self._policy.hot_window_s
-        self._count()
+        if self.p99_s is not None or not runs:
+            self._count()
         before, self.state = self.state, self._state(now)
         return self.state is not before
 

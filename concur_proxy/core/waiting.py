@@ -159,7 +159,9 @@ class Waiting:
 
     def _watch(self, pool: Pool, breaker: Breaker, now: float) -> list[Decision]:
         here = [turn for turn in self.turns.values() if turn.facts.pool == pool.id]
-        if breaker.close_window([now - turn.arrived_at for turn in here if not turn.session.cold], now=now):
+        waiting_s = [now - turn.arrived_at for turn in here if not turn.session.cold]
+        runs = any(not each.session.cold and each.facts.pool == pool.id for each in self._admission.running.values())
+        if breaker.close_window(waiting_s, runs=runs, now=now):
             self._counts.cold_lane[breaker.state] += 1
             self.on_cold_lane(pool.id, breaker.state, breaker.p99_s)
         self._pools.hold_cold(pool)

@@ -47,6 +47,19 @@ def test_windows_in_which_nobody_asks_are_quick():
     assert play(one, None, None, None) == ["held", "held", "open"]
 
 
+def test_windows_in_which_nothing_ended_count_neither_way():
+    """An answer takes longer than a window: few windows have one."""
+    one = breaker()
+    for latency in (SLOW, None, None, SLOW, None, SLOW):
+        play(one, *([latency] if latency else []))
+        if latency is None:
+            one.close_window([], runs=True, now=0.0)
+    assert one.state is ColdLane.HELD
+    for _ in range(WINDOWS):
+        one.close_window([], runs=True, now=0.0)
+    assert one.state is ColdLane.HELD
+
+
 def test_held_batch_work_is_refused_after_a_while():
     assert play(breaker(), *[SLOW] * 7) == ["open", "open", "held", "held", "held", "refused", "refused"]
 
@@ -140,6 +153,16 @@ def test_cold_turns_are_held_while_hot_ones_are_too_slow_and_go_on_when_they_are
     ask_quickly(here, 4)
     assert here.held == set()
     assert here.books.cold_lane_changes == {ColdLane.HELD: 1, ColdLane.OPEN: 1}
+
+
+def test_answers_that_take_longer_than_windows_hold_batch_work_back():
+    here = stand()
+    for _ in range(4):
+        here.arrive("hot")
+        for _ in range(5):
+            here.wait(5.0)
+        here.finish("hot")
+    assert here.books.hot_lanes["pool"].cold_lane is not ColdLane.OPEN
 
 
 def test_cold_turns_are_refused_after_a_while_and_told_when_to_come_back():

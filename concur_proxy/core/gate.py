@@ -373,20 +373,20 @@ class Gate:
         hard: bool = False,
         elsewhere: int = 0,
         may_have_room: bool = False,
-        wanted: bool = False,
+        wanted_beside: float | None = None,
         now: float,
     ) -> list[Decision]:
         """Set this replica's share of a window that is ``whole``: no session runs alone unless it is all of it.
 
-        ``elsewhere``: turns that other replicas run there. ``may_have_room``: they may have room to give. ``wanted``:
-        turns wait at others for room.
+        ``elsewhere``: turns that other replicas run there. ``may_have_room``: they may have room to give.
+        ``wanted_beside``: what is active at others, where turns wait at them for room.
         """
         state = self._pools.backend(backend)
         state.whole, state.may_have_room = whole, may_have_room
         state.set_window(window)
         state.see_elsewhere(elsewhere, now)
-        if wanted:
-            self._places.give_back(state, now=now)
+        if wanted_beside is not None:
+            self._places.give_back(state, wanted_beside, now=now)
         return self.resize(backend, window, hard=hard, now=now)
 
     def asked(self, backend: BackendId, *, now: float) -> Asked:

@@ -186,12 +186,18 @@ class Places:
             self.pause(backend.cheapest_cold(charge - backend.coming))
         return backend.fits(charge)
 
-    def give_back(self, backend: Backend, *, now: float) -> None:
+    def give_back(self, backend: Backend, elsewhere: float, *, now: float) -> None:
         """Pause idle sessions over a share that has fallen, where the engine is starved: others wait for the places.
 
-        Whoever comes elsewhere in their stead is as large as they are, as far as is known.
+        Whoever comes elsewhere in their stead is as large as they are, as far as is known. Where that one has room, or
+        would have none if all idle sessions lost their places, nobody does, as with one proxy (``reclaim``).
+        ``elsewhere``: what is active at other replicas.
         """
         while backend.idle and backend.is_over and backend.is_starved(now):
+            missing = backend.load - backend.coming + elsewhere + backend.one - backend.whole
+            runs = backend.running + backend.elsewhere
+            if missing <= 0 or (runs and missing > backend.parts * backend.idle_load):
+                return
             loser = next(iter(backend.idle))
             if patience.due_at(backend, [loser], loser.footprint, now) > now:
                 return  # whoever is over a share looks again with the next sync

@@ -379,7 +379,7 @@ class Replica:
                 hard=whole.hard or self.is_cut_off,
                 elsewhere=holding.running_elsewhere,
                 may_have_room=may_have_room,
-                wanted=holding.waiting_elsewhere > 0,
+                wanted_beside=holding.elsewhere if holding.waiting_elsewhere else None,
                 now=now,
             )
 

@@ -166,3 +166,26 @@ def test_what_is_asked_for_first_is_what_the_head_of_the_line_needs(order):
     room = asked.load + asked.first
     assert stand.note(stand.gate.set_share(A, room - 1, whole=30_000.0, now=stand.now)) == []
     assert len(stand.note(stand.gate.set_share(A, room, whole=30_000.0, now=stand.now))) == 1
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "lost"),
+    [
+        (2.0, ["s0"]),  # five are active, and one more fits when one of them goes
+        (1.0, []),  # one more fits as it is
+        (9.0, []),  # were all idle places given up, still nobody would fit
+    ],
+)
+def test_an_idle_place_is_given_up_for_another_replica_only_where_that_lets_somebody_in(elsewhere, lost):
+    stand = Stand(3, capacity=20_000)
+    told = []
+    stand.gate.on_paused(lambda _pool, name: told.append(name.id))
+    for name in ("s0", "s1", "s2"):
+        stand.arrive(name, tokens=900)
+    for name in ("s0", "s1"):
+        stand.finish(name, prompt=900, completion=100)
+    stand.gate.set_bounds(A, minimum=0.0, maximum=1e9, now=stand.now)
+    share = {"whole": 5.0, "wanted_beside": elsewhere, "now": stand.now}
+    for running in (30, 0):  # it was busy before
+        stand.note(stand.gate.set_share(A, 2.0, elsewhere=running, **share))
+    assert told == lost

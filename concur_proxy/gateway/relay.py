@@ -19,6 +19,7 @@ from concur_proxy.gateway import headers as lines
 from concur_proxy.gateway.headers import Framing, HeaderList, ResponseHead
 from concur_proxy.gateway.paths import Shape
 from concur_proxy.gateway.replies import error_event
+from concur_proxy.gateway.whole import WholeReader
 
 if TYPE_CHECKING:
     from concur_proxy.gateway.connection import Failure
@@ -193,6 +194,12 @@ class Relay:
 
     def _read(self, reader: UsageReader, pieces: list[bytes], *, end: bool) -> list[bytes]:
         """Have the pieces read; return what goes on, which is all of them where nothing is taken out."""
+        if isinstance(reader, WholeReader):  # as most are that read no stream: called directly
+            for piece in pieces:
+                reader.feed(piece)
+            if end:
+                reader.finish()
+            return pieces
         kept = [reader.feed(piece) for piece in pieces]
         if end:
             kept.append(reader.finish())

@@ -22,6 +22,7 @@ from concur_proxy.observe.turnlog import TurnLog, trace_id
 
 SHORT_SESSION: Final = 16
 """Characters of a session id that a text line shows."""
+LONGEST_ID: Final = 64
 MAX_SHOWN: Final = 4096
 LONGEST_SHOWN: Final = 256
 COMPLETED: Final = "completed"
@@ -108,7 +109,9 @@ class AccessLog:
 
 
 def _text_line(turn: TurnLog, now: float) -> str:
-    usage = turn.usage
+    usage, request_id = turn.usage, turn.request_id
+    if " " in request_id or len(request_id) > LONGEST_ID:
+        request_id = _one_word(request_id, LONGEST_ID)
     what = _TEXTS.get(turn.path)
     if what is None:
         what = _TEXTS.keep(turn.path, _one_line(turn.path) or "-")
@@ -118,7 +121,7 @@ def _text_line(turn: TurnLog, now: float) -> str:
     trace = trace_id(turn.traceparent) if turn.traceparent else ""
     return (
         f"{_stamp(now)} INFO access: {turn.method or '-'} {what} {turn.status} {turn.outcome}{_place(turn)}{queued}"
-        f"{first_token} total={_ms(turn.total_s)}ms{spent} id={_one_word(turn.request_id, 64)}"
+        f"{first_token} total={_ms(turn.total_s)}ms{spent} id={request_id}"
         f"{' trace=' if trace else ''}{trace}\n"
     )
 

@@ -22,6 +22,7 @@ class TurnLog:
     """
 
     request_id: Final[str]
+    """Printable ASCII: others are not taken over from clients."""
     method: Final[str]
     path: Final[str]
     """As the client sent it, without the query string. Goes to the log only."""

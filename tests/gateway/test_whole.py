@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from concur_proxy.core.bodyscan import BodyScanner
@@ -134,7 +134,15 @@ ODD = st.fixed_dictionaries(
 )
 
 
+SPENT = {"prompt_tokens": 5, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 9}}
+
+
 @given(st.one_of(CHAT, MESSAGES, RESPONSE, ODD))
+@example({"choices": [], "usage": SPENT})
+@example({"choices": [{"finish_reason": "stop", "message": {"tool_calls": [{}]}}], "usage": SPENT})
+@example({"choices": [{"finish_reason": "tool_calls"}, {"finish_reason": "stop"}], "usage": SPENT})
+@example({"choices": [{"finish_reason": "stop"}], "usage": {**SPENT, "cached_tokens": 2}})
+@example({"choices": [{"finish_reason": "stop"}], "usage": {**SPENT, "cache_read_input_tokens": 2}})
 def test_the_short_way_tells_what_the_long_one_does(answer):
     body = json.dumps(answer).encode()
     assert told_by(body) == told_in_full(body)

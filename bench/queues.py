@@ -309,9 +309,12 @@ def standard(law: str, seeds: int) -> Iterator[str]:
     yield "| scenario | order | mean job | all done | longest wait |"
     yield "|---|---|---|---|---|"
     for name in STANDARD:
-        base = [jobs(run_scenario(name, law=law, seed=seed)) for seed in range(1, seeds + 1)]
-        for order in ("smallest", "cache_aware"):
-            runs = [jobs(run_scenario(name, law=law, seed=seed, gate={"order": order})) for seed in range(1, seeds + 1)]
+        played = {
+            order: [jobs(run_scenario(name, law=law, seed=seed, gate={"order": order})) for seed in range(1, seeds + 1)]
+            for order in ("fifo", "smallest", "cache_aware")
+        }
+        base = played.pop("fifo")
+        for order, runs in played.items():
             ratios = [
                 statistics.geometric_mean(run[figure] / fifo[figure] for run, fifo in zip(runs, base, strict=True))
                 for figure in ("mean job s", "all done after s", "longest wait s")

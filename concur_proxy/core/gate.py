@@ -445,12 +445,14 @@ class Gate:
             origin.set_window(origin.window + place)
         if origin is None or not origin.up or session.place is not None or session.running:
             session.paused = session.place is None and session.footprint > 0
+            self._waiting.reconsider(session)
             return self._waiting.dispatch(state.pool, now)
         tokens = state.charged_tokens or origin.own(session, session.footprint)
         origin.shadow.take_in(session, tokens)
         if not place:
             session.paused = session.footprint > 0
-            return []
+            self._waiting.reconsider(session)
+            return self._waiting.dispatch(state.pool, now) if session.held else []
         self._places.restore(session, origin, tokens, state.lease_s, now)
         return [*self._pass_on(session, origin, now), *self._waiting.dispatch(state.pool, now)]
 

@@ -96,6 +96,13 @@ class Waiting:
         if pool is not None:
             pool.line.discard(turn)
 
+    def reconsider(self, session: Session) -> None:
+        """More is known of a session than when its turns began to wait: they stand where that puts them."""
+        for turn in session.held.values():
+            if session.was_active:
+                self.paused.add(turn.ticket)
+            self._pools.line_up_anew(turn)
+
     def admitted(self, turn: Turn, lease: Lease) -> Admitted:
         pool = self._pools.get(turn.facts.pool)
         if pool is not None:

@@ -56,6 +56,20 @@ def test_a_session_without_a_place_waits_ahead_of_new_ones():
     assert there.finish("first") == ["s"]
 
 
+@pytest.mark.parametrize("order", ["fifo", "furthest"])
+def test_a_turn_that_has_come_before_its_session_goes_ahead_of_new_ones_as_soon_as_that_is_known(order):
+    here, there = Stand(1, capacity=20_000), Stand(1, capacity=20_000, max_wait_s=600, order=order)
+    here.arrive("s", tokens=900)
+    here.finish("s", prompt=900, completion=100)
+    there.arrive("first")
+    assert isinstance(there.arrive("new"), Held)
+    there.wait(1)
+    assert isinstance(there.arrive("s"), Held)
+    moved(here, there, "s", with_place=False)
+    there.gate.end_session(key("first"), now=there.now)
+    assert there.finish("first") == ["s"]
+
+
 def test_a_turn_that_waits_already_rides_the_place_that_comes_after_it():
     here, there = Stand(1, capacity=20_000), Stand(1, capacity=20_000)
     here.arrive("s", tokens=900)

@@ -149,7 +149,8 @@ class Line:
             for turn in turns:
                 self._ageing.joined(turn, fifo_key(turn, order.head_start_s))
         else:
-            self._ageing.follow(order.patience, order.longest_share, turns)
+            waiting = ((fifo_key(turn, order.head_start_s), turn.ticket, turn) for turn in turns)
+            self._ageing.follow(order.patience, order.longest_share, waiting)
         self.order = order
         for turn in turns:
             turn.lane = turn.entry = None

@@ -109,6 +109,22 @@ def test_cache_aware_leaves_every_other_room_to_whoever_has_waited_longest():
     assert went == ["1", "2", "large", "3", "middle", "4", "5"]
 
 
+def test_cache_aware_lets_no_new_session_go_before_a_paused_one_for_having_waited_longer():
+    stand = Stand(2, order="cache_aware")
+    stand.run("old-0", tokens=500)
+    stand.run("old-1", tokens=500)
+    stand.resize(1)
+    stand.wait(700.0)  # the leases of both are over
+    stand.arrive("runs", final=True)
+    for name in ("new-0", "new-1", "new-2"):
+        stand.arrive(name, tokens=10, final=True)
+    (runs,) = stand.finish("runs")
+    (runs,) = stand.finish(runs)
+    for name in ("old-0", "old-1"):
+        stand.arrive(name, tokens=500, final=True)
+    assert stand.finish(runs)[0].startswith("old")
+
+
 def test_deadline_goes_by_what_clients_ask_for():
     asked = {
         "none": {},

@@ -16,7 +16,6 @@ class Waiter:
 
     def __init__(self, ticket, tenant="", at=0.0, deadline=1e9):
         self.ticket, self.arrived_at, self.deadline = ticket, at, deadline
-        self.first_arrived_at = float(ticket)
         self.facts = type("Facts", (), {"tenant": tenant})
         self.prepaid = 0.0
 
@@ -137,11 +136,11 @@ def test_those_that_come_and_go_do_not_pile_up_where_the_longest_wait_counts():
 
 def test_another_order_may_have_another_share():
     ageing, turns = joined(5)
-    ageing.follow(2.0, 1.0, turns)
+    ageing.follow(2.0, 1.0, [(float(turn.ticket), turn.ticket, turn) for turn in turns])
     ageing.granted(turns[4], 0.1)
     assert overdue(ageing, 0.1) == [0]
     ageing.granted(turns[0], 0.1)
-    ageing.follow(2.0, 0.0, turns[1:4])
+    ageing.follow(2.0, 0.0, [(float(turn.ticket), turn.ticket, turn) for turn in turns[1:4]])
     assert overdue(ageing, 0.1) == []
 
 

@@ -36,11 +36,11 @@ class Ageing:
     def __init__(self, patience: float, share: float = 0.0) -> None:
         self.patience = patience
         self.share = share
-        """Of the turns that are let in: those that go first because they have waited longest."""
+        """Of the turns that are let in: those that go first because first come, first served they would."""
         self._due = 0.0
         """How many of these may go by now."""
         self._longest = Arrivals()
-        """Turns by the time when they came, where there is such a share."""
+        """Turns by their places, first come, first served, where there is such a share."""
         self._states: dict[int, int] = {}
         """Of tickets: which of the above is true."""
         self.waiting = 0
@@ -66,7 +66,7 @@ class Ageing:
         self._states[ticket] = WAITS | QUEUED
         self.waiting += 1
         if self.share:
-            self._longest.push((turn.first_arrived_at, ticket, turn))
+            self._longest.push((key, ticket, turn))
 
     def granted(self, turn: Turn, now: float) -> None:
         """The turn has been let in: one of the second line goes, too."""
@@ -98,11 +98,10 @@ class Ageing:
             found += self._who_waited_longest()
         return found
 
-    def follow(self, patience: float, share: float, turns: Iterable[Turn]) -> None:
-        """Go by the rules of another order from now on; ``turns``: all that wait."""
+    def follow(self, patience: float, share: float, waiting: Iterable[Item]) -> None:
+        """Go by the rules of another order from now on; ``waiting``: all that wait, by their places."""
         self.patience, self.share, self._due = patience, share, 0.0
-        waiting = turns if share else ()
-        self._longest = Arrivals((turn.first_arrived_at, turn.ticket, turn) for turn in waiting)
+        self._longest = Arrivals(waiting if share else ())
 
     def _who_waited_longest(self) -> list[Turn]:
         """Return the one of them that goes first from now on; none where all do already."""

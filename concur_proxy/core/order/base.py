@@ -46,7 +46,7 @@ class Order:
     patience = 2.0
     """A turn is overdue after this many times that wait; it then still waits for the next room."""
     longest_share = 0.0
-    """Of the turns that are let in: those that have waited longest, whatever the order says."""
+    """Of the turns that are let in: those that are the next in ``fifo``, whatever the order says."""
     learns = False
     by_time = False
     """Keys are times: turns of several lines can be compared by how long ago they are."""

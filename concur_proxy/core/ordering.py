@@ -16,7 +16,7 @@ from concur_proxy.core import placement
 from concur_proxy.core.backend import Backend
 from concur_proxy.core.lane import Entry, Lane, LaneName
 from concur_proxy.core.order.ageing import Ageing
-from concur_proxy.core.order.base import OVERDUE, Order, Place, fifo_key
+from concur_proxy.core.order.base import NEXT, OVERDUE, Order, Place, fifo_key
 from concur_proxy.core.sessions import Turn
 from concur_proxy.model import BackendId
 
@@ -64,6 +64,8 @@ class Line:
     def _new_entry(self, turn: Turn) -> Entry:
         if self._ageing is not None and self._ageing.is_overdue(turn):
             return Entry(OVERDUE, fifo_key(turn, self.order.head_start_s), turn.ticket, turn)
+        if self._ageing is not None and self._ageing.goes_next(turn):
+            return Entry(NEXT, turn.first_arrived_at, turn.ticket, turn)
         rank, key = self.order.rank(turn)
         return Entry(rank, key, turn.ticket, turn)
 
@@ -149,7 +151,7 @@ class Line:
             for turn in turns:
                 self._ageing.joined(turn, fifo_key(turn, order.head_start_s))
         else:
-            waiting = ((fifo_key(turn, order.head_start_s), turn.ticket, turn) for turn in turns)
+            waiting = ((each.first_arrived_at, each.ticket, each) for each in turns if not each.session.was_active)
             self._ageing.follow(order.patience, order.longest_share, waiting)
         self.order = order
         for turn in turns:

@@ -18,6 +18,8 @@ class Waiter:
         self.ticket, self.arrived_at, self.deadline = ticket, at, deadline
         self.facts = type("Facts", (), {"tenant": tenant})
         self.prepaid = 0.0
+        self.first_arrived_at = float(ticket)
+        self.session = type("Session", (), {"was_active": False})
 
 
 def joined(count, share=0.0):

@@ -5,7 +5,7 @@ when it would have gone. One that is still waiting then, because others went bef
 times that wait (the order's ``patience``), and goes first from then on. No clock and no estimate: it holds however fast
 or slow the engines turn out to be, and where they could serve everybody in time no turn is overdue.
 
-An order may also give a share of all rooms to those who have waited longest: they are overdue when it is their turn.
+An order may also give a share of all rooms to those new ones who have waited longest: paused ones go before them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ QUEUED: Final = 2
 """It stands in the second line, where some stand that run already."""
 PASSED: Final = 4
 """It is overdue."""
+CHOSEN: Final = 8
+"""It has waited longest of the new ones, and goes next."""
 
 
 class Ageing:
@@ -36,11 +38,11 @@ class Ageing:
     def __init__(self, patience: float, share: float = 0.0) -> None:
         self.patience = patience
         self.share = share
-        """Of the turns that are let in: those that go first because first come, first served they would."""
+        """Of the turns that are let in: new ones that go next because they have waited longest."""
         self._due = 0.0
         """How many of these may go by now."""
         self._longest = Arrivals()
-        """Turns by their places, first come, first served, where there is such a share."""
+        """New turns by the time when they came, where there is such a share."""
         self._states: dict[int, int] = {}
         """Of tickets: which of the above is true."""
         self.waiting = 0
@@ -58,6 +60,9 @@ class Ageing:
     def is_overdue(self, turn: Turn) -> bool:
         return self._states.get(turn.ticket, 0) & PASSED != 0
 
+    def goes_next(self, turn: Turn) -> bool:
+        return self._states.get(turn.ticket, 0) & CHOSEN != 0
+
     def joined(self, turn: Turn, key: float) -> None:
         """The turn waits; ``key``: its place, first come, first served."""
         ticket = turn.ticket
@@ -65,8 +70,8 @@ class Ageing:
             self._line.push((key, ticket, turn))
         self._states[ticket] = WAITS | QUEUED
         self.waiting += 1
-        if self.share:
-            self._longest.push((key, ticket, turn))
+        if self.share and not turn.session.was_active:
+            self._longest.push((turn.first_arrived_at, ticket, turn))
 
     def granted(self, turn: Turn, now: float) -> None:
         """The turn has been let in: one of the second line goes, too."""
@@ -99,7 +104,7 @@ class Ageing:
         return found
 
     def follow(self, patience: float, share: float, waiting: Iterable[Item]) -> None:
-        """Go by the rules of another order from now on; ``waiting``: all that wait, by their places."""
+        """Go by the rules of another order from now on; ``waiting``: new turns that wait, by when they came."""
         self.patience, self.share, self._due = patience, share, 0.0
         self._longest = Arrivals(waiting if share else ())
 
@@ -108,12 +113,12 @@ class Ageing:
         while (item := self._longest.pop()) is not None:
             _, ticket, turn = item
             if self._goes_on_waiting(item):
-                self._states[ticket] |= PASSED
+                self._states[ticket] |= CHOSEN
                 return [turn]
         return []
 
     def _goes_on_waiting(self, item: Item) -> bool:
-        return self._states.get(item[1], 0) & (WAITS | PASSED) == WAITS
+        return self._states.get(item[1], 0) & (WAITS | PASSED | CHOSEN) == WAITS
 
     def _leave(self, ticket: int) -> bool:
         """The turn waits no more; True where it still stands in the second line."""

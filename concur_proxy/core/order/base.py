@@ -13,7 +13,7 @@ from concur_proxy.core.lane import Entry, Lane, LaneName
 from concur_proxy.core.sessions import Session, Turn
 from concur_proxy.model import Usage
 
-OVERDUE, PAUSED, NEW = 0, 1, 2
+OVERDUE, PAUSED, NEXT, NEW = 0, 1, 2, 3
 """Ranks that most orders use; a smaller one goes first, whatever the keys are."""
 
 HEAD_START = 0.5
@@ -46,7 +46,7 @@ class Order:
     patience = 2.0
     """A turn is overdue after this many times that wait; it then still waits for the next room."""
     longest_share = 0.0
-    """Of the turns that are let in: those that are the next in ``fifo``, whatever the order says."""
+    """Of the turns that are let in: new ones that have waited longest, and go next after paused ones."""
     learns = False
     by_time = False
     """Keys are times: turns of several lines can be compared by how long ago they are."""

@@ -25,8 +25,8 @@ class CacheAware(Order):
     Progress is the share of its turns that a session will have had with this one, by what sessions of its kind have had
     so far; a turn that is said to be the last one completes it. Paused sessions before new ones.
 
-    Every other room goes to whoever is next in ``fifo``. Were all small ones first, a batch of work would end with
-    large ones alone, and the last of these would leave the engine idle for long.
+    Every other room goes to the new session that has waited longest. Were all small ones first, a batch of work would
+    end with large ones alone, and the last of these would leave the engine idle for long.
     """
 
     learns = True

@@ -138,9 +138,13 @@ def test_those_that_come_and_go_do_not_pile_up_where_the_longest_wait_counts():
 
 def test_another_order_may_have_another_share():
     ageing, turns = joined(5)
+    assert not ageing.goes_next(turns[0])
     ageing.follow(2.0, 1.0, [(float(turn.ticket), turn.ticket, turn) for turn in turns])
     ageing.granted(turns[4], 0.1)
     assert overdue(ageing, 0.1) == [0]
+    assert ageing.goes_next(turns[0])
+    ageing.follow(2.0, 1.0, [])
+    assert not ageing.goes_next(turns[0])  # it has another rank there
     ageing.granted(turns[0], 0.1)
     ageing.follow(2.0, 0.0, [(float(turn.ticket), turn.ticket, turn) for turn in turns[1:4]])
     assert overdue(ageing, 0.1) == []

@@ -107,6 +107,7 @@ class Ageing:
         """Go by the rules of another order from now on; ``waiting``: new turns that wait, by when they came."""
         self.patience, self.share, self._due = patience, share, 0.0
         self._longest = Arrivals(waiting if share else ())
+        self._states = {ticket: state & ~CHOSEN for ticket, state in self._states.items()}
 
     def _who_waited_longest(self) -> list[Turn]:
         """Return the one of them that goes first from now on; none where all do already."""

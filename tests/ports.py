@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 
-
 HIGHEST = 65_535 - 10_000
 """A member of a Redis Cluster listens on its port plus 10,000 as well."""
 

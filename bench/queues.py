@@ -299,7 +299,7 @@ def page(runs: Runs) -> Iterator[str]:
     )
     yield (
         f"Law `{runs.law}`, means of {runs.seeds} seeds, of {2 * runs.seeds} for `lanes.yaml` and {4 * runs.seeds} for "
-        f"`jobs.yaml`; no setting was chosen by these seeds. `python bench/queues.py --seeds {runs.seeds} --write "
+        f"`jobs.yaml`. `python bench/queues.py --seeds {runs.seeds} --write "
         "docs/queues.md`\n"
     )
 

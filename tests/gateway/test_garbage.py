@@ -15,8 +15,25 @@ OURS = FastLaneProtocol, UpstreamConnection, Exchange, Turn, Relay
 EVENT = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
 
 
-def left():
-    return [type(each).__name__ for each in gc.get_objects() if isinstance(each, OURS)]
+class Watch:
+    """Collects no garbage while it is on, and tells what is left of what has come since."""
+
+    def __enter__(self):
+        gc.collect()
+        gc.disable()
+        self._before = ours()  # kept, so that nothing new gets the id of something old
+        return self
+
+    def __exit__(self, *_):
+        gc.enable()
+
+    def left(self):
+        known = set(map(id, self._before))
+        return [type(each).__name__ for each in ours() if id(each) not in known]
+
+
+def ours():
+    return [each for each in gc.get_objects() if isinstance(each, OURS)]
 
 
 async def answers(seen, wire):
@@ -42,9 +59,7 @@ BODIES = {
 def test_connections_and_turns_are_freed_as_they_end(body):
     async def main():
         async with Engine(answers) as engine, Proxy([engine]) as proxy:
-            gc.collect()
-            gc.disable()
-            try:
+            with Watch() as watch:
                 for _ in range(3):
                     client = await proxy.client()
                     for _ in range(3):  # the first ones are parsed, the next one is known
@@ -55,9 +70,7 @@ def test_connections_and_turns_are_freed_as_they_end(body):
                 for pool in proxy.pools.values():
                     pool.close()
                 await until(lambda: not any(pool.open_connections for pool in proxy.pools.values()))
-                await until(lambda: not left())
-            finally:
-                gc.enable()
+                await until(lambda: not watch.left())
 
     run(main())
 
@@ -68,16 +81,12 @@ def test_a_client_that_leaves_early_leaves_nothing():
 
     async def main():
         async with Engine(never) as engine, Proxy([engine]) as proxy:
-            gc.collect()
-            gc.disable()
-            try:
+            with Watch() as watch:
                 client = await proxy.client()
                 await client.send(request())
                 await until(lambda: proxy.handler.turns)
                 await client.close()
                 await until(lambda: not proxy.state.connections and proxy.idle())
-                await until(lambda: not left())
-            finally:
-                gc.enable()
+                await until(lambda: not watch.left())
 
     run(main())

@@ -50,6 +50,8 @@ FIRST_SEED = 101
 BLOCK = "measured: bench/laws.py"
 """Of the page."""
 
+FIRST_COME = {"order": "fifo"}
+"""How all go whose arm names no other order."""
 AIMD = ["aimd", "aimd/eager"]
 LAWS = ("meanfield", "meanfield/furthest", "meanfield/smallest", "unlimited", *AIMD)
 
@@ -62,11 +64,9 @@ Played = dict[str, dict[str, float]]
 def play(key: Key, traces: Path | None, *, longest_s: float = math.inf) -> dict[str, float]:
     """Play one run and return its figures; of one that takes longer than this, only that it does."""
     scenario, arm, seed = key
-    law, *rest = arm.split("/")
-    gate = {"order": "fifo"} | ({"pause": "eager"} if "eager" in rest else {"order": rest[0]} if rest else {})
     loaded = load_scenario(scenario)
     loaded = loaded.model_copy(update={"give_up_after_s": min(longest_s, loaded.give_up_after_s)})
-    result = run_scenario(loaded, law=law, seed=seed, gate=gate, traces=traces)
+    result = run_scenario(loaded, law=arm, seed=seed, gate=FIRST_COME, traces=traces)
     if result.figures.unfinished and not result.open:
         return {"score": math.inf}
     figures = result.figures

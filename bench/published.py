@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from laws import fixed_of, sweep
+from laws import FIRST_COME, fixed_of, sweep
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # behind what is installed, which may be compiled
 
@@ -74,9 +74,7 @@ def play(task: tuple[str, str, int]) -> tuple[float, float, list[float]]:
     if arm == "fixed":
         played = sweep(scenario, None, seed)
         arm = min(fixed_of(scenario, seed, played), key=lambda each: played[f"{scenario} {each} {seed}"]["score"])
-    law, *rest = arm.split("/")
-    gate = {"order": "fifo"} | ({"pause": "eager"} if rest else {})
-    result: Result = run_scenario(scenario, law=law, seed=seed, gate=gate)
+    result: Result = run_scenario(scenario, law=arm, seed=seed, gate=FIRST_COME)
     return result.score, result.figures.output_tokens_per_s, by_turns(result.turns)
 
 

@@ -78,6 +78,14 @@ async def fill(one: Actor, actors: list[Actor]) -> None:
     assert one.active == WINDOW
 
 
+async def crowd_out(one: Actor, actors: list[Actor]) -> None:
+    """Have somebody new wait for one of the idle places of which the window consists."""
+    settle(actors)
+    await fill(one, actors)
+    one.arrive("new")
+    settle(actors)
+
+
 async def tell(*actors: Actor) -> None:
     await asyncio.sleep(0)
     for actor in actors:
@@ -89,10 +97,7 @@ def test_a_place_that_moves_while_it_is_given_to_somebody_else_is_used_once(
 ) -> None:
     async def story() -> None:
         one, other, _ = actors = begin(client, monkeypatch, 3)
-        settle(actors)
-        await fill(one, actors)
-        one.arrive("new")
-        settle(actors)
+        await crowd_out(one, actors)
         other.arrive("s0")
         other.courier.go()  # the place is here now, and ``one`` has yet to hear so
         assert len(other.door.leases) == 1
@@ -125,10 +130,7 @@ def test_a_place_that_nobody_has_taken_is_given_away_as_soon_as_redis_has_said_s
 ) -> None:
     async def story() -> None:
         one, *_ = actors = begin(client, monkeypatch, 3)
-        settle(actors)
-        await fill(one, actors)
-        one.arrive("new")
-        settle(actors)
+        await crowd_out(one, actors)
         PATIENCE.ends(one)
         assert not one.door.leases
         assert one.active == WINDOW - 1, "one place is enough"
@@ -144,10 +146,7 @@ def test_a_session_that_comes_back_where_it_has_lost_its_place_does_not_wait_for
 ) -> None:
     async def story() -> None:
         one, *_ = actors = begin(client, monkeypatch, 3)
-        settle(actors)
-        await fill(one, actors)
-        one.arrive("new")
-        settle(actors)
+        await crowd_out(one, actors)
         PATIENCE.ends(one)
         one.arrive("s0")
         await tell(one)
@@ -169,10 +168,7 @@ def test_what_redis_does_not_answer_to_is_free_when_no_other_can_take_it_any_mor
 ) -> None:
     async def story() -> None:
         one, *_ = actors = begin(client, monkeypatch, 3)
-        settle(actors)
-        await fill(one, actors)
-        one.arrive("new")
-        settle(actors)
+        await crowd_out(one, actors)
         PATIENCE.ends(one)
         await asyncio.sleep(0)
         one.courier.up = False

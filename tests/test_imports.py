@@ -46,6 +46,7 @@ SIDEWAYS = {
     ("batch", "gateway"),  # lines of batches go the way of all turns
     ("gateway", "observe"),  # the log of a turn
     ("control", "fleet"),  # the roster gives backends their pools
+    ("control", "gateway"),  # engines are asked on connections like those of turns
     ("bench", "fleet"),  # the demo's engine is a child process
 }
 """Imports within a layer, importer first. No two packages import each other."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from concur_proxy.admin.client import AnsweredError, ProxyClient
 from concur_proxy.admin.reports import BackendReport, StatusReport
-from concur_proxy.control.scraper import HttpFetch
+from concur_proxy.control.fetch import HttpFetch
 from concur_proxy.control.target import EngineTarget
 from concur_proxy.doctor import engines, proxies
 from concur_proxy.doctor.facts import EngineFacts

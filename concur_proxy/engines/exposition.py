@@ -10,8 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 Labels = Mapping[str, str]
+
+BUCKET: Final = "_bucket"
+"""In every second line of an engine's page; of histograms, sum and count are all that anybody asks for."""
 
 # Possessive throughout: a hostile or broken line fails in linear time.
 _LINE = re.compile(
@@ -46,7 +50,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one metrics page says: every sample line under its full name (``_total``, ``_sum`` and so on included)."""
+    """What one metrics page says: sample lines under their full names (``_total``, ``_sum`` and so on included)."""
 
     series: Mapping[str, tuple[Series, ...]]
     bad_lines: int = 0
@@ -67,11 +71,11 @@ class Unreadable:
 
 
 def read_page(text: str) -> Page | Unreadable:
-    """Return the samples of ``text``; comments, ``# EOF``, time stamps and exemplars are left out."""
+    """Return the samples of ``text``; comments, ``# EOF``, time stamps, exemplars and buckets are left out."""
     found: dict[str, list[Series]] = {}
     bad = 0
     for line in text.split("\n"):
-        if not line or line[0] == "#" or line.isspace():
+        if not line or line[0] == "#" or line.isspace() or line.partition("{")[0].endswith(BUCKET):
             continue
         if (match := _LINE.fullmatch(line)) is None or (value := _number(match["value"])) is None:
             bad += 1

@@ -20,6 +20,8 @@ from concur_proxy.gateway.relay import Relay
 KEEPALIVE_PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """A peer that vanished without a word is noticed within a minute."""
 
+MAX_ANSWER_BYTES: Final = 8 << 20
+"""To a question of the proxy's own. Metrics pages have some 100 kB; whatever is this large is something else."""
 MOST_IN_VAIN: Final = 1023
 """Answers that are not looked at, where heads have proved to differ."""
 
@@ -116,12 +118,18 @@ class UpstreamPool:
             self._open_for(call)
         return call
 
-    async def fetch(self, path: str, headers: HeaderList) -> tuple[ResponseHead, bytes]:
-        """GET a small resource whole; raise ``OSError`` where it does not come. For the proxy's own questions."""
+    async def fetch(
+        self, path: str, headers: HeaderList, *, body: bytes | None = None, max_bytes: int = MAX_ANSWER_BYTES
+    ) -> tuple[ResponseHead, bytes]:
+        """Ask a question of the proxy's own: GET a resource whole, POST where there is a ``body``.
+
+        Raises ``OSError``, in words for an operator, where the answer does not come or is larger than ``max_bytes``.
+        """
         lines = [*(b"%b: %b\r\n" % header for header in headers), self.credential]
-        head = self.request_head(b"GET", path.encode(), lines, None)
-        answer = _Collector(asyncio.get_running_loop().create_future())
-        call = self.send(head, b"", answer)
+        method, length = (b"GET", None) if body is None else (b"POST", len(body))
+        head = self.request_head(method, path.encode(), lines, length)
+        answer = _Collector(asyncio.get_running_loop().create_future(), max_bytes)
+        call = self.send(head, body or b"", answer)
         try:
             return await answer.future
         finally:
@@ -253,7 +261,7 @@ class UpstreamPool:
             async with asyncio.timeout(self.settings.connect_timeout_s or None):
                 connection = await self._connect()
         except (OSError, TimeoutError) as error:
-            _fail(call, Failure.CONNECT, f"cannot connect to the engine ({_why(error)})")
+            _fail(call, Failure.CONNECT, f"cannot connect to the engine: {_why(error)}")
         except asyncio.CancelledError:
             _fail(call, Failure.CONNECT, "the pool was closed")
             raise
@@ -290,6 +298,8 @@ def _why(error: OSError) -> str:
     """Return what a client, and a reader of the log, can make use of."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}; see ca_file and insecure of the backend"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
     return str(error) or "timeout"
 
 
@@ -314,6 +324,7 @@ class _Collector:
     """A sink that keeps a whole response."""
 
     future: asyncio.Future[tuple[ResponseHead, bytes]]
+    max_bytes: int
     head: ResponseHead | None = None
     body: bytes = b""
 
@@ -325,7 +336,9 @@ class _Collector:
 
     def on_data(self, raw: bytes, pieces: list[bytes], *, end: bool, trailers: HeaderList) -> None:  # noqa: ARG002  # Sink
         self.body += b"".join(pieces)
-        if end and not self.future.done():
+        if len(self.body) > self.max_bytes:
+            self.on_failure(Failure.PROTOCOL, f"answer larger than {self.max_bytes >> 20} MB")
+        elif end and not self.future.done():
             assert self.head is not None
             self.future.set_result((self.head, self.body))
 

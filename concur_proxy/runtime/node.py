@@ -15,11 +15,12 @@ from pathlib import Path
 
 from concur_proxy.batch.service import BatchService
 from concur_proxy.config import Settings
+from concur_proxy.control.fetch import HttpFetch
 from concur_proxy.control.health import Health
 from concur_proxy.control.loop import ControlLoop
 from concur_proxy.control.probe import Scrape
 from concur_proxy.control.roster import Roster
-from concur_proxy.control.scraper import HttpFetch, Scraper
+from concur_proxy.control.scraper import Scraper
 from concur_proxy.control.target import EngineTarget
 from concur_proxy.core.gate import Gate
 from concur_proxy.fleet.pool import Fleet, Models

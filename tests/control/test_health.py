@@ -5,8 +5,8 @@ import time
 import pytest
 
 from concur_proxy.control import health as module
+from concur_proxy.control.fetch import HttpFetch
 from concur_proxy.control.health import Health
-from concur_proxy.control.scraper import HttpFetch
 from concur_proxy.model import BackendEvent, BackendId, Outcome
 from tests.control.engines import MODELS, FakeEngine, Page, eventually, models
 
@@ -59,7 +59,7 @@ def test_a_backend_that_is_down_at_the_start_comes_up_later():
         await engine.stop()
         watch.health.add(engine.target())
         await eventually(lambda: watch.events == [(A, BackendEvent.LOST)])
-        assert watch.health.report(A).reason == "connection refused"
+        assert watch.health.report(A).reason == "cannot connect to the engine: connection refused"
         await engine.start()
         await eventually(lambda: watch.state() == "up")
         assert watch.events[1:] == [(A, BackendEvent.FLUSHED), (A, BackendEvent.UP)]
@@ -114,7 +114,7 @@ def test_adapters_that_are_loaded_later_are_seen(monkeypatch):
         (Page("<html>"), "no list of models at /v1/models"),
         (Page('{"data": 3}'), "no list of models at /v1/models"),
         (Page(status=401), "/v1/models needs authorization (401): set the backend's api_key"),
-        (Page(reset=True), "/v1/models: connection lost"),
+        (Page(reset=True), "/v1/models: the engine closed the connection"),
     ],
     ids=["html", "no list", "401", "reset"],
 )

@@ -6,9 +6,10 @@ from functools import partial
 
 import pytest
 
+from concur_proxy.control.fetch import HttpFetch
 from concur_proxy.control.loop import PATIENCE, SHORTEST_GAP_S, ControlLoop
 from concur_proxy.control.probe import Scrape
-from concur_proxy.control.scraper import HttpFetch, Scraper
+from concur_proxy.control.scraper import Scraper
 from concur_proxy.control.target import EngineTarget
 from concur_proxy.core.regulator import Bounds
 from concur_proxy.engines.base import EngineSample

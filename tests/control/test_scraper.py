@@ -4,8 +4,9 @@ import time
 
 import pytest
 
+from concur_proxy.control.fetch import HttpFetch
 from concur_proxy.control.probe import EngineProbe
-from concur_proxy.control.scraper import LONGEST_PAUSE_S, HttpFetch, Scraper, pause_after
+from concur_proxy.control.scraper import LONGEST_PAUSE_S, Scraper, pause_after
 from concur_proxy.control.target import EngineTarget
 from concur_proxy.model import BackendId
 from tests.control.engines import FakeEngine, Page, eventually, metrics
@@ -45,8 +46,8 @@ def test_a_good_page_gives_a_sample_of_the_time_it_was_asked():
         (Page(status=503), "/metrics answers 503"),
         (Page(status=302, headers="location: http://127.0.0.1:9/login\r\n"), "redirects (302)"),
         (Page(hang=True), "/metrics: no answer within 0.2 s"),
-        (Page(reset=True), "/metrics: connection lost"),
-        (Page("vllm:num_requests_running 3\n", cut=True), "/metrics: connection lost"),
+        (Page(reset=True), "/metrics: the engine closed the connection"),
+        (Page("vllm:num_requests_running 3\n", cut=True), "/metrics: the engine closed the connection"),
         (Page(endless=True), "/metrics: answer larger than 1 MB"),
         (Page("x" * (2 << 20)), "/metrics: answer larger than 1 MB"),
     ],
@@ -68,7 +69,7 @@ def test_nobody_there():
         await fetch.aclose()
         return scrape
 
-    assert asyncio.run(main()).problem == "/metrics: connection refused"
+    assert asyncio.run(main()).problem == "/metrics: cannot connect to the engine: connection refused"
 
 
 def test_a_unix_socket(tmp_path):
@@ -194,7 +195,9 @@ def test_an_engine_that_is_down_at_first_and_after_a_while_again():
         await engine.start()
         await engine.stop()
         scraper.add(engine.target())
-        await eventually(lambda: told and told[-1].problem == "/metrics: connection refused")
+        await eventually(
+            lambda: told and told[-1].problem == "/metrics: cannot connect to the engine: connection refused"
+        )
         await engine.start()
         await eventually(lambda: told[-1].sample is not None)
         await engine.stop()

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from concur_proxy.control.fetch import HttpFetch
 from concur_proxy.control.ports import Reply, Unreached
-from concur_proxy.control.scraper import HttpFetch
 from concur_proxy.control.target import EngineTarget
 from concur_proxy.control.warmup import MAX_PREFIXES, WarmUp, read_prefixes
 from concur_proxy.errors import ConfigError

@@ -17,7 +17,8 @@ def ours(text):
 
 
 def theirs(text, families=text_string_to_metric_families):
-    return sorted((s.name, sorted(s.labels.items()), repr(float(s.value))) for f in families(text) for s in f.samples)
+    samples = (s for f in families(text) for s in f.samples if not (s.name.endswith("_bucket") and s.labels))
+    return sorted((s.name, sorted(s.labels.items()), repr(float(s.value))) for s in samples)
 
 
 def escaped(value):

@@ -219,7 +219,7 @@ def test_that_nothing_works_is_said_above_everything(open_page):
         expect(page.locator("#sessions-empty")).to_have_text("No sessions yet: point agents at this proxy.")
         expect(page.locator("#trouble")).to_be_hidden()
         engine.close()
-        said = f"No backend takes turns: 127.0.0.1:{port} is lost (connection refused)."
+        said = f"No backend takes turns: 127.0.0.1:{port} is lost (cannot connect to the engine: connection refused)."
         expect(page.locator("#trouble")).to_have_text(said)
         with EngineServer(options):
             expect(page.locator("#trouble")).to_be_hidden()

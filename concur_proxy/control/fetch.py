@@ -18,7 +18,7 @@ from concur_proxy.control.target import RANK_HEADER, EngineTarget
 from concur_proxy.gateway.headers import HeaderList
 from concur_proxy.gateway.upstream import MAX_ANSWER_BYTES, UpstreamPool
 
-SETTINGS: Final = UpstreamSettings()
+SETTINGS: Final = UpstreamSettings.model_validate({})
 """Whoever asks says how long that may take."""
 GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
 

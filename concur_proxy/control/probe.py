@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from concur_proxy.control.ports import Clock, Fetch, Reply, Unreached
@@ -54,8 +55,14 @@ class EngineProbe:
         self._capacity_asked = False  # what comes up again may be another engine
         return Scrape(self.target.backend, self.kind, problem=problem)
 
-    def _in_order(self) -> list[Source]:
-        return sorted(sources(self.target), key=lambda source: source != self._good)
+    def _in_order(self) -> Iterator[Source]:
+        """What worked last time comes first."""
+        good = self._good
+        if good is not None:
+            yield good
+        for source in sources(self.target):
+            if source != good:
+                yield source
 
     async def _with_capacity(self, found: Found) -> EngineSample:
         """Older SGLang tells its capacity in ``/server_info`` only; ask once after every failure."""

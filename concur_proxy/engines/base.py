@@ -121,7 +121,7 @@ def usage(found: Iterable[Reading], capacity: Mapping[str, float]) -> tuple[floa
         return None, None
     sized = all(capacity.get(pool, 0.0) > 0 for _, pool in known)
     weights = [capacity[pool] if sized else 1.0 for _, pool in known]
-    mean = sum(value * weight for (value, _), weight in zip(known, weights, strict=True)) / sum(weights)
+    mean = sum((value * weight for (value, _), weight in zip(known, weights, strict=True)), 0.0) / sum(weights)
     return max(value for value, _ in known), mean
 
 

@@ -16,4 +16,6 @@ def read(page: Page, at: float) -> EngineSample:
     )
 
 
-ENGINE = Engine(kind="llamacpp", prefixes=("llamacpp:",), read=read, enable_hint="start llama-server with --metrics")
+ENGINE: Engine = Engine(
+    kind="llamacpp", prefixes=("llamacpp:",), read=read, enable_hint="start llama-server with --metrics"
+)

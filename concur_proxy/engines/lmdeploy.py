@@ -18,4 +18,4 @@ def read(page: Page, at: float) -> EngineSample:
     )
 
 
-ENGINE = Engine(kind="lmdeploy", prefixes=("lmdeploy:",), read=read)
+ENGINE: Engine = Engine(kind="lmdeploy", prefixes=("lmdeploy:",), read=read)

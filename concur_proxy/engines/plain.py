@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from concur_proxy.engines.base import Engine
 
-ENGINE = Engine(kind="none", metrics_path=None)
+ENGINE: Engine = Engine(kind="none", metrics_path=None)

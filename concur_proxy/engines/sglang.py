@@ -94,10 +94,10 @@ def _field(load: Mapping[str, Any], name: str) -> float | None:
 
 def _sum(loads: Sequence[Mapping[str, Any]], name: str) -> float | None:
     values = [_field(load, name) for load in loads]
-    return sum(value for value in values if value is not None) if None not in values else None
+    return sum((value for value in values if value is not None), 0.0) if None not in values else None
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     kind="sglang",
     prefixes=("sglang:", "sglang_"),
     read=read,

@@ -21,7 +21,7 @@ def read(page: Page, at: float) -> EngineSample:
     )
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     kind="tensorrt",
     prefixes=("trtllm_",),
     metrics_path="/prometheus/metrics",

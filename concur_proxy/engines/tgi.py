@@ -14,4 +14,4 @@ def read(page: Page, at: float) -> EngineSample:
     )
 
 
-ENGINE = Engine(kind="tgi", prefixes=("tgi_",), read=read)
+ENGINE: Engine = Engine(kind="tgi", prefixes=("tgi_",), read=read)

@@ -81,7 +81,7 @@ def _number(text: str | None) -> float | None:
     return value if math.isfinite(value) and value > 0 else None
 
 
-ENGINE = Engine(
+ENGINE: Engine = Engine(
     kind="vllm",
     prefixes=("vllm:",),
     read=read,

@@ -86,7 +86,8 @@ def chosen(ways: Sequence[Way], only: str | None, *, quick: bool) -> list[Way]:
 def command(given: argparse.Namespace, count: int) -> str:
     """Return the command that measures the same again."""
     only = f" --only {given.only}" if given.only else ""
-    return f"python bench/proxy_overhead.py{' --quick' * given.quick} --rounds {count} --law {given.law}{only}"
+    flags = " --quick" * given.quick + " --realtime" * given.realtime
+    return f"python bench/proxy_overhead.py{flags} --rounds {count} --law {given.law}{only}"
 
 
 def arguments() -> argparse.Namespace:
@@ -96,6 +97,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", help="names of ways, with commas between them")
     parser.add_argument(
         "--quick", action="store_true", help="short cases; exit status 1 where this proxy costs too much"
+    )
+    parser.add_argument(
+        "--realtime", action="store_true", help="run all of it before whatever else the machine does (needs root)"
     )
     parser.add_argument("--cache", type=Path, default=CACHE, help="where the peers are (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="file for every figure of every round")
@@ -107,6 +111,11 @@ def main() -> int:
     given = arguments()
     count = given.rounds or (1 if given.quick else 5)
     ways = chosen(all_ways(law=given.law, cache=given.cache), given.only, quick=given.quick)
+    if given.realtime:
+        try:
+            kernel.run_before_all_others()
+        except PermissionError:
+            sys.exit("--realtime: this user may not have that priority; try as root, or without it")
     facts = Facts.gather(command(given, count), count)
     results = measure([way for way in ways if way.version is not None], QUICK if given.quick else Plan(), count)
     block = page(results, ways, facts)

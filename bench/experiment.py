@@ -66,10 +66,10 @@ def play_one(experiment: Experiment, engine: RigEngine, load: int, name: str, nu
         if sys.stderr.isatty():
             print(f"\033[2K{label}: {progress_text(progress)}", end="\r", file=sys.stderr, flush=True)
 
-    scripts = experiment.agents.scripts(load)
+    agents = experiment.agents.families(load)
     with opened(way, engine.url, folder / f"{load}-{name}.json") as url:
         options = CompareOptions((), play=experiment.play.options(way, load, list(engine.words)))
-        report = asyncio.run(run_once(scripts, Target(name, url, engine.url), options, show))
+        report = asyncio.run(run_once(agents, Target(name, url, engine.url), options, show))
     print(f"{label}: {report.wall_s:.1f} s, hit rate {report.hit_rate or 0:.3f}, {report.errors} errors", flush=True)
     when = f"{time.strftime('%F')}, concur-proxy {version('concur-proxy')}"
     return Run(experiment.key(load, name), load, name, number, report.as_json(), when)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from concur_proxy.bench.conversation import History
+from concur_proxy.bench.families import Family
 from concur_proxy.bench.player import PlayOptions
 from concur_proxy.bench.workloads import RecordedAgents, SyntheticAgents
+from concur_proxy.sim.plans import arrivals
+from concur_proxy.sim.scenario import ArrivalsPart
 from concur_proxy.sim.workload import SessionScript
 
 
@@ -60,6 +64,15 @@ class Agents(Part):
     recorded: dict[str, Any] | None = None
     refills: int = Field(default=0, ge=0)
     """So many times another agent begins where one has ended."""
+    arrivals: ArrivalsPart | None = None
+    """When they begin, as in scenarios of the simulator; else all at once. The load is their number then."""
+
+    def families(self, load: int) -> tuple[Family, ...]:
+        scripts = self.scripts(load)
+        if self.arrivals is None:
+            return tuple(map(Family, scripts))
+        starts = arrivals(self.arrivals, Random("arrivals"))
+        return tuple(Family(script, start_s=start) for script, start in zip(scripts, starts, strict=False))
 
     def scripts(self, load: int) -> tuple[SessionScript, ...]:
         sessions = load * (1 + self.refills)

@@ -55,6 +55,15 @@ def run(experiment, way, number, rate):
     return Run(experiment.key(3, way), 3, way, number, report, "today")
 
 
+def test_agents_begin_all_at_once_or_as_their_arrivals_say():
+    assert [one.start_s for one in small().agents.families(3)] == [0.0, 0.0, 0.0]
+    surge = {"rate_per_s": 0.5, "surge": 20, "surge_at_s": 10, "surge_s": 2}
+    starts = [one.start_s for one in small(agents={"arrivals": surge}).agents.families(40)]
+    assert starts == sorted(starts)
+    assert starts[-1] > 12
+    assert sum(10 <= start < 12 for start in starts) > 10
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_file_is_an_experiment_that_the_results_show(path):
     experiment = Experiment.read(path)

@@ -8,8 +8,9 @@ Rules:
   where its health page is green; each time again for twice as long. What runs there may end.
 - A client error (4xx), a refusal (429, 503) and any other answer of the engine are proof of life.
 - Asleep, it gets no turns. Awake again or back from the dead, its KV cache is presumed empty.
-- Before it takes turns (``rising``) the caller may prepare it: a trial after a rest, a warm-up after all else. A trial
-  that fails is one more rest.
+- Before it takes turns (``rising``) the caller may prepare it: a trial after a rest, a warm-up where its cache is
+  presumed empty. A trial that fails is one more rest. Whatever else comes between, a drain for example, nothing but a
+  good probe lets turns go to an empty cache: the caller has warmed it by then.
 - Drained by an operator it takes no turns, whatever else is true of it.
 """
 
@@ -40,6 +41,8 @@ class State(enum.Enum):
     DRAINING = "draining"
     """An operator wants no more turns to go there."""
     ASLEEP = "asleep"
+    WARMING = "warming"
+    """Nothing else stands in its way; the next good probe lets it take turns."""
     LOST = "lost"
 
 
@@ -48,6 +51,7 @@ _EVENTS = {
     State.RESTING: BackendEvent.DRAINING,
     State.DRAINING: BackendEvent.DRAINING,
     State.ASLEEP: BackendEvent.DRAINING,
+    State.WARMING: BackendEvent.DRAINING,
     State.LOST: BackendEvent.LOST,
 }
 
@@ -75,7 +79,6 @@ class Condition:
         "_rest_s",
         "_rest_until",
         "_streak",
-        "_waking",
         "_why",
     )
 
@@ -85,11 +88,9 @@ class Condition:
         self._good = 0
         self._bad = 0
         self._asleep = False
-        self._waking = False
-        """It says that it is awake; the next good probe lets it take turns."""
         self._drained = False
-        self._empty = False
-        """It was lost or slept since it last took turns: its cache is presumed empty."""
+        self._empty = True
+        """It is new, or was lost or slept since it last took turns: its cache is presumed empty."""
         self._alive_at: float | None = None
         self._streak = 0
         self._rest_s = 0.0
@@ -105,40 +106,47 @@ class Condition:
             return State.DRAINING
         if self._asleep:
             return State.ASLEEP
-        return State.UP if self._rest_until is None else State.RESTING
+        if self._rest_until is not None:
+            return State.RESTING
+        return State.WARMING if self._empty else State.UP
 
     @property
     def problem(self) -> str | None:
         """Why it is not up, in words; None where it is."""
         if self.state is State.DRAINING:
             return "it was drained by an operator"
+        if self.state is State.WARMING:
+            return "its cache is empty: what many sessions share goes there first"
         return None if self.state is State.UP else self._why
 
     @property
     def suspect(self) -> bool:
-        """Something failed lately: look more often."""
-        return self._bad > 0 or self._streak > 0 or self._waking or (self._reachable is False and self._good > 0)
+        """Something failed lately, or it is about to come up: look more often."""
+        if self._bad > 0 or self._streak > 0:
+            return True
+        return self._empty and (self.state is State.WARMING or (self._reachable is False and self._good > 0))
 
     def rising(self, *, now: float) -> Rise | None:
         """Return how it comes up if the probe that has just been good is told of; None where it stays as it is."""
-        if self._drained or self.state is State.UP:
+        is_back = self._reachable is not False or self._good + 1 >= RISE
+        if not is_back or self._drained or self._asleep:
             return None
-        if not self._reachable:
-            return Rise.EMPTY if self._reachable is None or self._good + 1 >= RISE else None
-        if self._asleep:
-            return Rise.EMPTY if self._waking else None
-        return Rise.TRIAL if self._rest_until is not None and now >= self._rest_until else None
+        if self._rest_until is not None:
+            return Rise.TRIAL if now >= self._rest_until else None
+        return Rise.EMPTY if self._empty else None
 
     def probed(self, problem: str | None, *, silent: bool = False, now: float) -> list[BackendEvent]:
         """Take in a probe; ``problem`` is None where it was good, ``silent`` says that no answer came in time."""
         before = self.state
         if problem is None:
+            is_warm = self.rising(now=now) is Rise.EMPTY
             self._good, self._bad = self._good + 1, 0
             if self._reachable is None or self._good >= RISE:
                 self._reachable = True
-            if self._waking:
-                self._asleep = self._waking = False
             self._wake_from_rest(now)
+            if is_warm:
+                self._empty = False
+                return [BackendEvent.UP] if before is State.UNKNOWN else [BackendEvent.FLUSHED, BackendEvent.UP]
         else:
             self._good, self._bad = 0, self._bad + 1
             self._why = problem
@@ -167,9 +175,8 @@ class Condition:
     def sleeping(self, *, asleep: bool) -> list[BackendEvent]:
         """Take in what the engine says of itself."""
         before = self.state
-        self._waking = self._asleep and not asleep
+        self._asleep = asleep
         if asleep:
-            self._asleep = True
             self._why = "the engine sleeps"
         return self._events(before)
 
@@ -197,12 +204,10 @@ class Condition:
             self._streak = 0
 
     def _events(self, before: State) -> list[BackendEvent]:
-        after = self.state
         if not self._reachable or self._asleep:
             self._empty = True
-        if after is before or after is State.UNKNOWN:
+        after = self.state
+        # One reason may follow another: the gate knows already.
+        if after is before or after is State.UNKNOWN or _EVENTS.get(before) is _EVENTS[after]:
             return []
-        if after is not State.UP:  # one reason may follow another: the gate knows already
-            return [] if _EVENTS.get(before) is _EVENTS[after] else [_EVENTS[after]]
-        empty, self._empty = self._empty and before is not State.UNKNOWN, False
-        return [BackendEvent.FLUSHED, BackendEvent.UP] if empty else [BackendEvent.UP]
+        return [_EVENTS[after]]

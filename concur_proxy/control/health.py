@@ -122,6 +122,8 @@ class Health:
         """Let no more turns go to a backend, or let them again; what runs there ends by itself."""
         if (watched := self._watched.get(backend)) is not None:
             self._tell(watched, watched.condition.drain(drained=drained))
+            if watched.condition.suspect:
+                watched.wake.set()
 
     def report(self, backend: BackendId) -> HealthReport | None:
         """Return how the backend is, None for one that is not watched."""
@@ -160,14 +162,17 @@ class Health:
 
     async def _ready(self, watched: _Watched) -> bool:
         """Prepare a backend that is about to come up; False where a trial of it failed."""
-        rise = watched.condition.rising(now=self._clock())
-        if rise is None or self._prepare is None:
+        condition, target = watched.condition, watched.target
+        if self._prepare is None:
             return True
-        problem = await self._prepare(watched.target, trial=rise is Rise.TRIAL)
-        if problem is None or watched.condition.rising(now=self._clock()) is not Rise.TRIAL:
-            return True
-        watched.condition.trial_failed(problem, now=self._clock())
-        return False
+        if condition.rising(now=self._clock()) is Rise.TRIAL:
+            problem = await self._prepare(target, trial=True)
+            if problem is not None and condition.rising(now=self._clock()) is Rise.TRIAL:
+                condition.trial_failed(problem, now=self._clock())
+                return False
+        if condition.rising(now=self._clock()) is Rise.EMPTY:
+            await self._prepare(target, trial=False)
+        return True
 
     async def _ask_health(self, watched: _Watched) -> tuple[str | None, bool]:
         """Return what is wrong, None for nothing, and whether that is silence."""

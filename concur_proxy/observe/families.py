@@ -200,7 +200,7 @@ def moves(facts: ProxyFacts, tallies: Tallies) -> Samples:
             yield (backend, direction), tallies.moves[backend, direction]
 
 
-STATES = ("unknown", "up", "resting", "asleep", "draining", "lost")
+STATES = ("unknown", "up", "resting", "asleep", "warming", "draining", "lost")
 """Of a backend's health, as ``control/condition.py`` names them."""
 
 

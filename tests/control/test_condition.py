@@ -6,6 +6,7 @@ from concur_proxy.control.condition import (
     FALL,
     LONGEST_REST_S,
     REST_S,
+    RISE,
     STREAK,
     Condition,
     Rise,
@@ -185,7 +186,35 @@ def test_who_is_lost_while_drained_comes_back_with_an_empty_cache():
     condition.drain(drained=True)
     assert [event for _ in range(FALL) for event in condition.probed("gone", now=1.0)] == [LOST]
     assert [event for _ in range(2) for event in condition.probed(None, now=2.0)] == [DRAINING]
-    assert condition.drain(drained=False) == [FLUSHED, UP]
+    assert condition.drain(drained=False) == []
+    assert condition.state is State.WARMING
+    assert "cache is empty" in condition.problem
+    assert condition.suspect
+    assert condition.rising(now=3.0) is Rise.EMPTY
+    assert condition.probed(None, now=3.0) == [FLUSHED, UP]
+
+
+def test_who_is_lost_while_it_rests_is_tried_first_and_warmed_then():
+    condition = up()
+    fail(condition, STREAK, now=0.0)
+    assert [event for _ in range(FALL) for event in condition.probed("gone", now=1.0)] == [LOST]
+    assert [event for _ in range(RISE) for event in condition.probed(None, now=2.0)] == [DRAINING]
+    assert (condition.state, condition.rising(now=2.0)) == (State.RESTING, None)
+    assert condition.rising(now=REST_S) is Rise.TRIAL
+    assert condition.probed(None, now=REST_S) == []
+    assert condition.rising(now=REST_S) is Rise.EMPTY
+    assert condition.probed(None, now=REST_S) == [FLUSHED, UP]
+
+
+def test_an_engine_that_comes_back_asleep_is_left_alone():
+    condition = up()
+    condition.sleeping(asleep=True)
+    for _ in range(FALL):
+        condition.probed("gone", now=1.0)
+    for _ in range(RISE):
+        assert condition.rising(now=2.0) is None
+        condition.probed(None, now=2.0)
+    assert condition.state is State.ASLEEP
 
 
 def test_sleep_does_not_hide_that_it_is_lost():
@@ -217,10 +246,14 @@ steps = st.lists(
 @given(steps)
 @example([("good", 0.0), ("asleep", 0.0), ("drain", 0.0)])
 def test_the_gate_always_knows_the_state(script):
-    """The last event told, flushes apart, is the one of the state; nothing is told twice."""
-    condition, now, last = Condition(), 0.0, None
+    """The last event told, flushes apart, is the one of the state; nothing is told twice.
+
+    And whoever has lost its cache comes up by a good probe before which that could be told.
+    """
+    condition, now, last, is_empty = Condition(), 0.0, None, True
     for what, pause in script:
         now += pause
+        is_prepared = what == "good" and condition.rising(now=now) is Rise.EMPTY
         if isinstance(what, Outcome):
             events = condition.turn_ended(what, now=now)
         elif what in ("asleep", "awake"):
@@ -237,6 +270,8 @@ def test_the_gate_always_knows_the_state(script):
             if event is not FLUSHED:
                 assert event is not last
                 last = event
+        is_empty = condition.state in (State.LOST, State.ASLEEP) or (is_empty and not is_prepared)
+        assert not (is_empty and condition.state is State.UP)
         expected = {State.UNKNOWN: None, State.UP: UP, State.LOST: LOST}.get(condition.state, DRAINING)
         assert last is expected
         assert (condition.problem is None) == (condition.state is State.UP)

@@ -345,3 +345,50 @@ def test_a_drained_backend_takes_no_turns_until_it_may():
             watch.health.drain(B, drained=True)  # nobody
 
     watching(body)
+
+
+def test_one_that_was_lost_while_drained_is_prepared_when_it_may_take_turns_again(monkeypatch):
+    async def body(watch):
+        prepared = watch.health._prepare = Prepared()
+        async with FakeEngine({"/health": OK}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.state() == "up")
+            watch.health.drain(A, drained=True)
+            await engine.stop()
+            await eventually(lambda: watch.state() == "lost")
+            await engine.start()
+            await eventually(lambda: watch.state() == "draining")
+            assert prepared.trials == [False]
+            prepared.go.clear()
+            monkeypatch.setattr(module, "PROBE_S", 3600.0)  # the undraining itself must bring the next probe
+            watch.health.drain(A, drained=False)
+            await eventually(lambda: prepared.trials == [False, False])
+            assert (watch.state(), watch.events[-1]) == ("warming", (A, BackendEvent.DRAINING))
+            prepared.go.set()
+            await eventually(lambda: watch.state() == "up")
+            assert watch.events[-2:] == [(A, BackendEvent.FLUSHED), (A, BackendEvent.UP)]
+
+    watching(body)
+
+
+def test_one_that_was_lost_while_it_rested_is_tried_and_then_warmed(monkeypatch):
+    monkeypatch.setattr("concur_proxy.control.condition.REST_S", 0.1)
+
+    async def body(watch):
+        prepared = watch.health._prepare = Prepared()
+        prepared.problem = "/v1/completions answers 500"
+        async with FakeEngine({"/health": OK}) as engine:
+            watch.health.add(engine.target())
+            await eventually(lambda: watch.state() == "up")
+            for _ in range(5):
+                watch.health.turn_ended(A, Outcome.ENGINE_ERROR)
+            await engine.stop()
+            await eventually(lambda: watch.state() == "lost")
+            await engine.start()
+            await eventually(lambda: len(prepared.trials) > 2)
+            assert set(prepared.trials[1:]) == {True}
+            prepared.problem = None
+            await eventually(lambda: watch.state() == "up")
+            assert prepared.trials[-2:] == [True, False]
+
+    watching(body)

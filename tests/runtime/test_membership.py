@@ -105,7 +105,8 @@ def test_a_file_names_backends_and_replaces_all_of_them_without_a_failed_turn(
         assert [one.result(20) for one in working] == [{200}] * 4
 
 
-def test_an_engine_that_comes_back_has_the_shared_prefix_before_its_first_session() -> None:
+@pytest.mark.parametrize("drained", [False, True], ids=["at once", "drained meanwhile"])
+def test_an_engine_that_comes_back_has_the_shared_prefix_before_its_first_session(drained: bool) -> None:
     system = "You are an agent that mends programs. " * 60
     body = {
         "model": "alpha",
@@ -124,7 +125,10 @@ def test_an_engine_that_comes_back_has_the_shared_prefix_before_its_first_sessio
                 assert turn(proxy.url, f"s{number}").status_code == 200
             two.close()
             wait_for(lambda: names(proxy.url)[name_of(two.url)] == "lost")
+            post(proxy.url, f"/{name_of(two.url)}/{'drain' if drained else 'undrain'}")
             with EngineServer(EngineOptions(port=two.port, model="alpha", speed=4.0)):
+                wait_for(lambda: names(proxy.url)[name_of(two.url)] == ("draining" if drained else "up"))
+                post(proxy.url, f"/{name_of(two.url)}/undrain")
                 wait_for(lambda: names(proxy.url)[name_of(two.url)] == "up")
                 post(proxy.url, f"/{name_of(one.url)}/drain")
                 answer = turn(proxy.url, "new")

@@ -3,7 +3,7 @@
 const cell = (label, extra = "", ...children) => el("td", { class: `cell ${extra}`.trim(), "data-label": label, role: "cell" }, ...children);
 const row = (...cells) => el("tr", { role: "row" }, ...cells);
 
-const STATES = { up: "good", resting: "warn", asleep: "warn", draining: "warn", lost: "bad" };
+const STATES = { up: "good", resting: "warn", asleep: "warn", warming: "warn", draining: "warn", lost: "bad" };
 
 function makeBackend(one) {
   const kv = cell("KV tokens", "", el("span"), meter("violet"));

@@ -14,8 +14,8 @@ FLEET = Board(
             (
                 Panel(
                     "State",
-                    "up takes turns; resting is the circuit breaker after failed turns; asleep was put to sleep; lost "
-                    "does not answer.",
+                    "up takes turns; resting is the circuit breaker after failed turns; asleep was put to sleep; "
+                    "warming gets into its empty cache what sessions share; lost does not answer.",
                     (Query(f"concur_backend_state{B} == 1", "{{backend}} {{state}}"),),
                     kind=STATES,
                     width=24,

@@ -38,7 +38,7 @@ this is a mistake somewhere, or a proxy that was not compiled on a busy machine.
 MARKER = "proxy_overhead"
 
 
-def measure(ways: Sequence[Way], plan: Plan, count: int) -> Results:
+def measure(ways: Sequence[Way], plan: Plan, count: int, *, realtime: bool) -> Results:
     """Play the rounds: A B C, A B C."""
     results = Results()
     cores = kernel.Cores.split(os.sched_getaffinity(0))
@@ -54,7 +54,7 @@ def measure(ways: Sequence[Way], plan: Plan, count: int) -> Results:
         def tell(what: str) -> None:
             progress.update(task, description=what, advance=1)
 
-        bench = Bench(engine, load, cores, plan, tell)
+        bench = Bench(engine, load, cores, plan, tell, realtime=realtime)
         for _ in range(count):
             for way in ways:
                 results.add(way.name, bench.measure(way))
@@ -99,7 +99,9 @@ def arguments() -> argparse.Namespace:
         "--quick", action="store_true", help="short cases; exit status 1 where this proxy costs too much"
     )
     parser.add_argument(
-        "--realtime", action="store_true", help="run all of it before whatever else the machine does (needs root)"
+        "--realtime",
+        action="store_true",
+        help="measure latency with everybody ahead of whatever else the machine does (needs root)",
     )
     parser.add_argument("--cache", type=Path, default=CACHE, help="where the peers are (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="file for every figure of every round")
@@ -111,13 +113,9 @@ def main() -> int:
     given = arguments()
     count = given.rounds or (1 if given.quick else 5)
     ways = chosen(all_ways(law=given.law, cache=given.cache), given.only, quick=given.quick)
-    if given.realtime:
-        try:
-            kernel.run_before_all_others()
-        except PermissionError:
-            sys.exit("--realtime: this user may not have that priority; try as root, or without it")
     facts = Facts.gather(command(given, count), count)
-    results = measure([way for way in ways if way.version is not None], QUICK if given.quick else Plan(), count)
+    plan = QUICK if given.quick else Plan()
+    results = measure([way for way in ways if way.version is not None], plan, count, realtime=given.realtime)
     block = page(results, ways, facts)
     print(block)
     if given.json:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import httpx
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1]))  # behind what is installed, which may be compiled
 
 from bench.overhead.children import served
 from bench.overhead.nginx import executable

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from redis import Redis
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1]))  # behind what is installed, which may be compiled
 
 from concur_proxy.core.gate import GatePolicy
 from concur_proxy.sim.arms import arm

@@ -87,10 +87,22 @@ def on_cores(cores: Collection[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def run_before_all_others() -> None:
-    """Have the kernel run this process, and all that it starts, before any of ordinary priority.
+@contextlib.contextmanager
+def before_all_others(pids: Collection[int]) -> Iterator[None]:
+    """Have the kernel run these processes before any of ordinary priority.
 
-    Threads of the kernel among them: one that takes a core for some milliseconds a second makes every 99th percentile
-    its own. Raises ``PermissionError`` for whoever may not.
+    Threads of the kernel are among those: one that takes a core for some milliseconds a second makes every 99th
+    percentile its own. Raises ``PermissionError`` for whoever may not.
     """
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    _schedule(pids, os.SCHED_FIFO, 1)
+    try:
+        yield
+    finally:
+        _schedule(pids, os.SCHED_OTHER, 0)
+
+
+def _schedule(pids: Collection[int], policy: int, priority: int) -> None:
+    for pid in pids:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setscheduler(int(thread.name), policy, os.sched_param(priority))

@@ -25,7 +25,7 @@ from typing import IO, Self
 
 from concur_proxy.fleet import warden
 from tests.ports import free_port
-from tests.rig import llamacpp
+from tests.rig import llamacpp, sglang
 from tests.rig.environments import RECIPES, Environment, Model, default_folder, missing
 from tests.rig.vllmsim.concur_vllmsim.settings import Device, StepCosts
 
@@ -247,6 +247,56 @@ class LlamaEngine(RigEngine):
     def __init__(self, *, port: int = 0, deadline_s: float = 60.0, **options: object) -> None:
         super().__init__(port=port, deadline_s=deadline_s)
         self.options = replace(LlamaOptions(), **options)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class SglangOptions(EngineOptions):
+    """SGLang on the CPU; speed, costs, end_probability and trace do not count."""
+
+    kind: str = sglang.KIND
+    kv_tokens: int = 16_384
+
+    def missing(self) -> str | None:
+        return sglang.missing(self.folder)
+
+    def variables(self) -> dict[str, str]:
+        return QUIET | {"SGLANG_USE_CPU_ENGINE": "1"} | self.environment
+
+    def arguments(self) -> list[str]:
+        flags = [
+            *("--served-model-name", MODEL_NAME),
+            *("--context-length", str(self.max_len)),
+            *("--max-running-requests", str(self.max_seqs)),
+            *("--chunked-prefill-size", str(self.token_budget)),
+            *("--max-total-tokens", str(self.kv_tokens)),
+            *("--random-seed", "0"),
+            *("--tool-call-parser", "hermes"),
+            *("--device", "cpu"),
+            *("--dtype", "float32"),
+            *("--attention-backend", "torch_native"),
+            *("--sampling-backend", "pytorch"),
+            "--disable-cuda-graph",
+            "--disable-overlap-schedule",
+            "--skip-server-warmup",
+            "--enable-metrics",
+        ]
+        if self.prompt_tokens_details:
+            flags.append("--enable-cache-report")
+        return [*flags, *self.extra_flags]
+
+    def command(self, port: int) -> list[str]:
+        # Safe path: the folder of the script has a module of the engine's name.
+        server = [str(self.python), "-P", str(Path(sglang.__file__).with_name("sglang_server.py"))]
+        address = ["--model-path", str(self.model_folder), "--host", "127.0.0.1", "--port", str(port)]
+        return [*server, *address, *self.arguments()]
+
+
+class SglangEngine(RigEngine):
+    """SGLang. Keyword arguments are the fields of ``SglangOptions``."""
+
+    def __init__(self, *, port: int = 0, deadline_s: float = 300.0, **options: object) -> None:
+        super().__init__(port=port, deadline_s=deadline_s)
+        self.options = replace(SglangOptions(), **options)  # type: ignore[arg-type]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -105,6 +105,11 @@ class Environment:
         return self.root / ".concur-recipe"
 
     @property
+    def unwanted(self) -> tuple[str, ...]:
+        """What comes along and has to go: a plain torch brings triton, and with it vLLM looks for a GPU."""
+        return ("triton",)
+
+    @property
     def building(self) -> Path:
         """Is there from the first to the last step of making it."""
         return self.root / ".concur-building"
@@ -187,8 +192,8 @@ def _build(environment: Environment) -> None:
     _run([*pip, f"torch=={recipe.torch}"])
     _run([*pip, "--no-deps", f"{recipe.distribution}=={recipe.version}"])
     _run([*pip, "-r", _requirements(environment)])
-    # A plain torch brings triton along, and with it vLLM looks for a GPU.
-    _run([environment.python, "-m", "pip", "uninstall", "--quiet", "--yes", "triton"])
+    for package in environment.unwanted:
+        _run([environment.python, "-m", "pip", "uninstall", "--quiet", "--yes", package])
     environment.building.unlink()
     _say(f"{environment.root} was made in {time.monotonic() - started:.0f} s")
 

@@ -92,7 +92,13 @@ HOMES = {
     "redis": ("state/",),
     "sentence_transformers": ("gateway/meaning.py",),
     "zmq": ("control/kv_events.py",),
-    "msgspec": ("batch/lines.py", "control/kv_events.py", "gateway/answers.py", "gateway/skim.py"),
+    "msgspec": (
+        "batch/lines.py",
+        "control/kv_events.py",
+        "gateway/answers.py",
+        "gateway/conversations.py",
+        "gateway/skim.py",
+    ),
 }
 """Where alone a library is imported: a file, or a folder that ends in a slash."""
 

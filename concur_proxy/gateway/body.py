@@ -13,8 +13,10 @@ from typing import Any, Final
 import orjson
 
 from concur_proxy.core.prefix import prefix_key
+from concur_proxy.gateway.conversations import Conversations
+from concur_proxy.gateway.encoded import media_bytes
 from concur_proxy.gateway.hints import NONE, Hints, of_body
-from concur_proxy.gateway.skim import skim
+from concur_proxy.model import SessionKey
 
 LONG: Final = 512 << 10
 """Bytes from which on a body is read in part where nobody asks for all of it; shorter ones are built as fast."""
@@ -77,13 +79,20 @@ class BodyFacts:
 NOTHING: Final = BodyFacts()
 
 
-def facts(body: bytes, *, in_full: bool = True, long: int = LONG) -> BodyFacts:
-    """Read a JSON body; anything else gives ``NOTHING``. ``in_full``: ``fields`` are wanted, however long it is.
+def facts(
+    body: bytes,
+    *,
+    conversations: Conversations | None = None,
+    session: SessionKey | None = None,
+    long: int = LONG,
+) -> BodyFacts:
+    """Read a JSON body; anything else gives ``NOTHING``.
 
-    ``long``: bytes from which on a body is read in part.
+    ``session``: whose turn it is; of its last ones ``conversations`` know. A body of ``long`` bytes or more is read in
+    part then; else ``fields`` are there, however long it is.
     """
-    if not in_full and len(body) >= long:
-        part = skim(body)
+    if session is not None and conversations is not None and len(body) >= long:
+        part = conversations.skim(session, body)
         if part is not None:
             told = _facts(part, in_part=True)
             if told.include_usage or "stream_options" not in part:  # else they may have to be completed
@@ -132,40 +141,6 @@ def _text(value: object) -> str | None:
 
 def _count(value: object) -> int | None:
     return value if type(value) is int and 0 < value < 1 << 31 else None
-
-
-def media_bytes(fields: dict[str, Any]) -> int:
-    """Return how many bytes of a body are base64 media, which say nothing about tokens.
-
-    Looked for where media may stand, not in the text: that would take longer than reading the JSON.
-    """
-    items = fields.get("messages") or fields.get("input")
-    if not isinstance(items, list):
-        return 0
-    # almost all messages are plain text
-    return sum(_media_below(item) for item in items if isinstance(item, dict) and type(item.get("content")) is not str)
-
-
-def _media_below(item: dict[str, Any]) -> int:
-    """Count the media of a message and of all its parts, also those inside tool results."""
-    found = 0
-    pending: list[Any] = [item]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, dict):
-            found += _media_in(part)
-            content = part.get("content")
-            if isinstance(content, list):
-                pending.extend(content)
-    return found
-
-
-def _media_in(part: Mapping[str, Any]) -> int:
-    media = part.get("image_url") or part.get("input_audio") or part.get("source") or part.get("video_url")
-    media = media or part.get("audio_url") or part.get("file_data")
-    if isinstance(media, dict):
-        media = media.get("url") or media.get("data")
-    return len(media) if isinstance(media, str) and (media.startswith("data:") or len(media) > 1024) else 0
 
 
 def with_usage_requested(body: bytes, fields: Mapping[str, Any] | None) -> bytes:

@@ -19,6 +19,7 @@ from concur_proxy.auth.access import Access
 from concur_proxy.core import identity as sessions
 from concur_proxy.errors import NotAuthenticatedError
 from concur_proxy.gateway.background import BackgroundLeases
+from concur_proxy.gateway.conversations import Conversations
 from concur_proxy.gateway.dispatch import Dispatcher, ignore
 from concur_proxy.gateway.exchange import Exchange
 from concur_proxy.gateway.grouping import Grouping
@@ -111,6 +112,7 @@ class Handler:
         self.routes = Routes(self.settings.extra_paths)
         self.origins = ResponseOrigins()
         self.background = BackgroundLeases(self._finish_background, limit_s=self.settings.background_lease_s)
+        self.conversations = Conversations()
         self.lineage = lineage_of(self.settings.lineage_bytes)
         self._namespaces: dict[tuple[str | None, str | None], str] = {}
         self.max_upload_bytes = 0

@@ -11,8 +11,9 @@ from concur_proxy.core.identity import Identity
 from concur_proxy.core.retries import digest
 from concur_proxy.gateway import hints
 from concur_proxy.gateway.body import NOTHING, BodyFacts, facts, multipart_facts
+from concur_proxy.gateway.conversations import Conversations
 from concur_proxy.gateway.headers import Origin
-from concur_proxy.model import PoolId, TurnFacts
+from concur_proxy.model import PoolId, SessionKey, TurnFacts
 
 MAX_REQUEST_ID: Final = 128
 
@@ -34,13 +35,18 @@ class _Ids:
 _IDS: Final = _Ids()
 
 
-def body_facts(body: bytes, headers: Mapping[str, str], *, in_full: bool = True) -> BodyFacts:
-    """Read the body once; compressed and other bodies tell nothing. ``in_full``: see ``body.facts``."""
+def body_facts(
+    body: bytes,
+    headers: Mapping[str, str],
+    conversations: Conversations | None = None,
+    session: SessionKey | None = None,
+) -> BodyFacts:
+    """Read the body once; compressed and other bodies tell nothing. What else is given: see ``body.facts``."""
     if not body or "content-encoding" in headers:
         return NOTHING
     if headers.get("content-type", "").lower().startswith("multipart/"):
         return multipart_facts(body)
-    return facts(body, in_full=in_full)
+    return facts(body, conversations=conversations, session=session)
 
 
 def origin(headers: Mapping[str, str], peer: bytes, scheme: bytes) -> Origin:

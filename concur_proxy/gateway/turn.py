@@ -173,8 +173,8 @@ class Turn:
             self._tenant, self._identity = familiar.tenant, familiar.identity
         else:
             namespace = self._read_headers()
-        in_full = self._identity.session is None or settings.resume_streams
-        self._told = told = ingress.body_facts(exchange.body, exchange.lowered, in_full=in_full)
+        session = None if settings.resume_streams else self._identity.session
+        self._told = told = ingress.body_facts(exchange.body, exchange.lowered, handler.conversations, session)
         if handler.aliases and told.model in handler.aliases:
             self._ask_for(told, handler.aliases[told.model])
         if self._identity.session is None:

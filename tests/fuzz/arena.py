@@ -59,6 +59,7 @@ def is_good(raw: bytes) -> bool:
         or sent.incomplete
         or len(sent.requests) != 1
         or b"\r\n " in raw
+        or raw.lower().count(b"\ncontent-length:") > 1  # which we refuse, however alike they are
         or not raw.partition(b"\r\n")[0].endswith(b" HTTP/1.1")
     ):
         return False
@@ -323,7 +324,7 @@ class Lane:
         if not is_only_stricter(case, sent) and not judges.is_ordered_part(forwarded, sent.requests):
             raise Finding(f"forwarded what a strict reader does not find ({sent.error or 'no error'}): {forwarded}")
         methods = [request.method for request in sent.requests]
-        told = judges.answers_in(got.raw, methods, ended=got.ended)
+        told = judges.answers_in(got.raw, methods, ended=got.ended and not got.was_reset)
         for answer in told.found:
             self.counts[str(answer.status)] += 1
         if case.leaves:

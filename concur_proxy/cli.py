@@ -155,8 +155,7 @@ there is no engine to proxy. Name one, let the proxy start one, or try it withou
 
 def _vllm_options(model: str | None, flags: list[str]) -> VllmOptions | None:
     if model is None and flags:
-        hint = f"; did you mean --backend {flags[0]}?" if "://" in flags[0] else "; engine flags go with --vllm MODEL"
-        raise ConfigError(f"unexpected argument {flags[0]}{hint}")
+        raise ConfigError(f"unexpected argument {flags[0]}; {_hint(flags[0])}")
     if model is None:
         return None
     if not model:
@@ -164,6 +163,15 @@ def _vllm_options(model: str | None, flags: list[str]) -> VllmOptions | None:
     from concur_proxy.runtime import VllmOptions
 
     return VllmOptions(model=model, flags=tuple(flags))
+
+
+def _hint(argument: str) -> str:
+    if "://" in argument:
+        return f"did you mean --backend {argument}?"
+    host, _, port = argument.partition(":")
+    if host and port.isdecimal():
+        return f"did you mean --backend http://{argument}?"
+    return "engine flags go with --vllm MODEL"
 
 
 @app.command()

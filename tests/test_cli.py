@@ -88,6 +88,7 @@ def test_serve_without_an_engine_shows_how_to_name_one():
         (["--backend", "http://a", "--window", "4", "--law", "aimd"], "--window belongs to the law fixed"),
         (["--backend", "http://a", "--window", "0"], "--window: control.fixed.window = 0.0: must be a number, 1 to"),
         (["http://a:8000"], "unexpected argument http://a:8000; did you mean --backend http://a:8000?"),
+        (["localhost:8000"], "unexpected argument localhost:8000; did you mean --backend http://localhost:8000?"),
         (["--backend", "http://a", "--", "--max-model-len", "9"], "engine flags go with --vllm MODEL"),
         (["--config", "none.yaml"], "none.yaml: cannot be read"),
         (["--vllm", ""], "--vllm names no model"),
@@ -96,6 +97,14 @@ def test_serve_without_an_engine_shows_how_to_name_one():
 )
 def test_a_wrong_command_line_is_refused_in_plain_words(arguments, said):
     assert said in refused("serve", *arguments)
+
+
+def test_workers_without_the_library_of_their_state_do_not_start():
+    code = "import sys; sys.modules['redis'] = None; from concur_proxy.cli import main; main()"
+    flags = ["serve", "--backend", "http://a", "--port", "0", "--workers", "2", "--state", "redis://a"]
+    done = subprocess.run([sys.executable, "-c", code, *flags], capture_output=True, check=False, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.count("pip install 'concur-proxy[redis]'") == 1, done.stderr
 
 
 def test_the_environment_may_name_the_file(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from dataclasses import replace
+from importlib.util import find_spec
 
 from concur_proxy.config import Settings, StateSettings
 from concur_proxy.control.loop import ControlLoop
@@ -23,21 +24,24 @@ NO_LIBRARY = (
 )
 
 
+def require_library() -> None:
+    """Raise ``ConcurError`` where what ``state.url`` needs is not installed."""
+    if find_spec("redis") is None:
+        raise ConcurError(NO_LIBRARY)
+
+
 class Replicas:
     """One proxy among others. ``gate`` is what the control loop moves: all of them as one."""
 
     def __init__(self, settings: Settings, dispatcher: Dispatcher) -> None:
-        try:
-            from concur_proxy.state.connect import close, connect  # noqa: PLC0415 - an extra: only who wants it needs it
-            from concur_proxy.state.link import Link  # noqa: PLC0415
-            from concur_proxy.state.neighbours import Neighbours  # noqa: PLC0415
-            from concur_proxy.state.replica import Replica  # noqa: PLC0415
-            from concur_proxy.state.steering import SharedGate  # noqa: PLC0415
-            from concur_proxy.state.wakes import Wakes  # noqa: PLC0415
-        except ModuleNotFoundError as error:
-            if error.name != "redis":
-                raise
-            raise ConcurError(NO_LIBRARY) from None
+        require_library()
+        from concur_proxy.state.connect import close, connect  # noqa: PLC0415 - an extra: only who wants it needs it
+        from concur_proxy.state.link import Link  # noqa: PLC0415
+        from concur_proxy.state.neighbours import Neighbours  # noqa: PLC0415
+        from concur_proxy.state.replica import Replica  # noqa: PLC0415
+        from concur_proxy.state.steering import SharedGate  # noqa: PLC0415
+        from concur_proxy.state.wakes import Wakes  # noqa: PLC0415
+
         state = settings.state
         prefix = f"{{{state.name}}}:"
         self._client = connect(_url(state), username=state.username, password=_password(state), ca_file=state.ca_file)

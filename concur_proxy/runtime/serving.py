@@ -36,6 +36,7 @@ from concur_proxy.runtime.files import raise_open_files
 from concur_proxy.runtime.memory import keep_freed_memory, leave_out_of_collections
 from concur_proxy.runtime.node import Node
 from concur_proxy.runtime.operations import Operations
+from concur_proxy.runtime.replicas import require_library
 from concur_proxy.runtime.siblings import Siblings, meeting_place
 from concur_proxy.runtime.workers import run_workers
 
@@ -65,6 +66,7 @@ def serve(
     settings = child.added_to(settings) if child is not None else settings
     listener = listen(settings.server)
     if workers > 1:
+        require_library()  # each of them would end at once, and be started again without end
         announce(_greeting(settings, listener))
         with meeting_place() as folder:
             return run_workers(

@@ -63,9 +63,10 @@ def down(status: StatusReport) -> Iterator[Finding]:
 def stale(status: StatusReport) -> Iterator[Finding]:
     for backend in _with_metrics(status):
         if backend.signals.stale:
-            age = "never" if backend.signals.age_s is None else f"{backend.signals.age_s:.0f} s ago"
+            age = backend.signals.age_s
+            read = "has never read its metrics" if age is None else f"has read its metrics {age:.0f} s ago"
             why = f" ({backend.signals.problem})" if backend.signals.problem else ""
-            what = f"the proxy has read its metrics {age}{why}: its window is frozen"
+            what = f"the proxy {read}{why}: its window is frozen"
             yield Finding("metrics-stale", Weight.WRONG, backend.name, what, "let the proxy reach its metrics_url")
 
 

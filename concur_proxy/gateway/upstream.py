@@ -298,6 +298,8 @@ def _why(error: OSError) -> str:
     """Return what a client, and a reader of the log, can make use of."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}; see ca_file and insecure of the backend"
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "it does not speak TLS; is its address http://, not https://?"
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     return str(error) or "timeout"

@@ -5,10 +5,11 @@ import ssl
 
 import pytest
 
-from concur_proxy.config import BackendSettings, ServerSettings
+from concur_proxy.config import BackendSettings, ServerSettings, UpstreamSettings
 from concur_proxy.config.tls import engine_context, server_context
 from concur_proxy.gateway.handler import HandlerSettings
 from concur_proxy.gateway.limits import ClientLimits
+from concur_proxy.gateway.upstream import UpstreamPool
 from tests.certificates import Certificates
 from tests.gateway.harness import CHAT, Engine, Proxy, chunked, ok, request, run, until
 
@@ -57,6 +58,22 @@ def test_an_engine_behind_tls(certificates, host, loop):
             await client.close()
             assert engine.connections == 1
             assert [len(seen.body) for seen in engine.seen] == [300_000] * 3
+
+    run(main(), loop)
+
+
+def test_an_engine_without_tls_behind_an_https_address_is_told_in_words(certificates, loop):
+    async def refuse(reader, writer):
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async def main():
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as plain:
+            url = f"https://127.0.0.1:{plain.sockets[0].getsockname()[1]}"
+            pool = UpstreamPool(url, UpstreamSettings(), ssl_context=trusting(certificates))
+            with pytest.raises(OSError, match="it does not speak TLS; is its address http://"):
+                await pool.fetch("/health", [])
 
     run(main(), loop)
 

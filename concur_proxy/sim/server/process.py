@@ -124,4 +124,9 @@ def _listen(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        raise ConfigError(f"port: cannot listen on {host}:{port}: {error.strerror or error}") from error
+        raise ConfigError(f"port: cannot listen on {host}:{port}: {_reason(error)}; name another --port") from error
+
+
+def _reason(error: OSError) -> str:
+    """Return the system's own words: asyncio and sockets add an address that the reader has seen."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)

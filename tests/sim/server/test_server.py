@@ -419,7 +419,8 @@ def test_the_child_ends_when_its_parent_is_killed():
 
 
 def test_a_port_in_use_and_a_bad_profile_are_told(fast):
-    with pytest.raises(ConfigError, match=f"port: cannot listen on 127.0.0.1:{fast.port}: Address already in use"):
+    taken = f"port: cannot listen on 127.0.0.1:{fast.port}: Address already in use; name another --port$"
+    with pytest.raises(ConfigError, match=taken):
         run(EngineOptions(port=fast.port))
     with pytest.raises(ConfigError, match="profile"):
         EngineServer(EngineOptions(profile="abacus", port=0))

@@ -236,9 +236,15 @@ class Waiting:
             decisions = self.refuse_held(waiting, RefusalReason.NO_BACKEND)
             self._pools.clean_up(pool_id)
             return decisions
+        stranded = [turn for turn in waiting if turn.avoid and not _may_run(turn, pool)]
+        decisions = self.refuse_held(stranded, RefusalReason.NO_BACKEND)
         for turn in waiting:
             pool.line.move(turn)
-        return self.dispatch(pool_id, now)
+        return decisions + self.dispatch(pool_id, now)
+
+
+def _may_run(turn: Turn, pool: Pool) -> bool:
+    return any(placement.may_run(turn, backend) for backend in pool.backends.values())
 
 
 def _kept_for(backends: Sequence[Backend]) -> list[Backend]:

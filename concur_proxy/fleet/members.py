@@ -47,7 +47,7 @@ class MemberPort(Protocol):
         ...
 
     def has_stand_in(self, backend: BackendId) -> bool:
-        """Tell whether another backend that is up serves its models."""
+        """Tell whether others that are up serve all of its models."""
         ...
 
     async def leave(self, backend: BackendId) -> None:

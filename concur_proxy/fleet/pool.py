@@ -1,6 +1,7 @@
 """Which backends can stand in for each other. Pure.
 
-Backends that share a model or adapter form a pool, directly or through others; held turns wait per pool. The pool of
+Backends that share a model or adapter form a pool, directly or through others; held turns wait per pool, and those of a
+model that some of its backends do not serve avoid them (``strangers``). The pool of
 the first backend whose models are known is the default: turns that name no model go there, and so do backends whose
 models nobody knows. A pool keeps its name as long as any of its backends is there, since turns wait under it.
 """
@@ -21,7 +22,7 @@ Models = Iterable[Mapping[str, Any]]
 class Fleet:
     """The backends, what they serve, and the pools that follow from it."""
 
-    __slots__ = ("_default", "_models", "_names", "_pool_of_model", "_pools")
+    __slots__ = ("_default", "_models", "_names", "_pool_of_model", "_pools", "strangers")
 
     def __init__(self) -> None:
         self._models: dict[BackendId, dict[str, Mapping[str, Any]] | None] = {}
@@ -30,6 +31,11 @@ class Fleet:
         """Pools of those whose models are known."""
         self._pool_of_model: dict[str, PoolId] = {}
         self._default = DEFAULT_POOL
+        self.strangers: dict[str | None, frozenset[BackendId]] = {}
+        """By model, the backends of its pool that do not serve it; nothing for models that all of its pool serve.
+
+        Always the same dict: whoever asks it for each turn may keep it.
+        """
 
     def add(self, backend: BackendId) -> dict[BackendId, PoolId]:
         """Take in a backend whose models are not known yet; return the backends whose pool has changed."""
@@ -94,6 +100,9 @@ class Fleet:
         changed = {backend: pool for backend, pool in pools.items() if self._pools.get(backend) != pool}
         self._pools = pools
         self._pool_of_model = {name: pools[backend] for backend, models in known.items() for name in models}
+        self.strangers.clear()
+        for group in groups:
+            self.strangers.update(_strangers({backend: known[backend] for backend in group}))
         return changed
 
     def _name(self, groups: list[list[BackendId]]) -> list[PoolId]:
@@ -111,6 +120,15 @@ class Fleet:
                 kept[index] = _free(DEFAULT_POOL if index == 0 else PoolId(f"pool-{group[0]}"), group[0], taken)
                 taken.add(kept[index])
         return [kept[index] for index in range(len(groups))]
+
+
+def _strangers(served: Mapping[BackendId, frozenset[str]]) -> dict[str, frozenset[BackendId]]:
+    """Return who does not serve a model, for those models of one pool that only some of it serve."""
+    names = frozenset[str]().union(*served.values())
+    by_all = names.intersection(*served.values())
+    return {
+        name: frozenset(backend for backend, models in served.items() if name not in models) for name in names - by_all
+    }
 
 
 def _free(name: PoolId, after: BackendId, taken: set[PoolId]) -> PoolId:

@@ -91,6 +91,8 @@ class Handler:
         self.pools = pools
         self.resolve_pool = resolve_pool
         self.aliases = dict(self.settings.aliases)
+        self.strangers: dict[str | None, frozenset[BackendId]] = {}
+        """By model, the backends of its pool that do not serve it."""
         self.popular: PopularPrefixes | None = None
         """Learns which prefixes to warm caches with, where anybody wants to know."""
         self.retries = RetryBudget(self.settings.retry_budget)

@@ -270,8 +270,7 @@ class Turn:
             beats.start(self._stream)
 
     def _place(self, pool: PoolId) -> None:
-        avoid = self._elsewhere(pool) | self._lost
-        backend = self._handler.dispatcher.place(pool, avoid=avoid)
+        backend = self._handler.dispatcher.place(pool, avoid=self._elsewhere(pool) | self._lost)
         if backend is None:
             self._reply(
                 NoBackendError(
@@ -283,13 +282,19 @@ class Turn:
             self._send(backend)
 
     def _elsewhere(self, pool: PoolId) -> frozenset[BackendId]:
-        """Return the backends that do not know the response which this request refers to."""
+        """Return the backends that do not serve the model, or do not know the response which this request refers to."""
+        strangers = self._strangers()
         if self._route.kind not in STATEFUL:
-            return NOWHERE
+            return strangers
         wanted = self._told.previous_response_id or id_in_path(self._exchange.path)
         home = self._handler.origins.find(wanted)
         up = self._handler.dispatcher.up(pool)
-        return frozenset(up) - {home} if home in up else frozenset()
+        return frozenset(up) - {home} if home in up and home not in strangers else strangers
+
+    def _strangers(self) -> frozenset[BackendId]:
+        """Return the backends of its pool that do not serve its model."""
+        strangers = self._handler.strangers
+        return strangers.get(self._told.model, NOWHERE) if strangers else NOWHERE
 
     def granted(self, admitted: Admitted) -> None:
         self._ticket = admitted.ticket
@@ -301,6 +306,9 @@ class Turn:
             self._stream.close()
             self._stream = None
         try:
+            if admitted.lease.backend in self._strangers():  # who came while it waited
+                self._wait_again(admitted.lease, not_before=self._admitted_at)
+                return
             self._send(admitted.lease.backend)
         except Exception:
             logger.exception("an admitted turn could not be sent")
@@ -376,7 +384,8 @@ class Turn:
         assert self._ticket is not None
         self._lease = self._backend = self._call = self._relay = None
         self._on_held(self._handler.dispatcher.clock())
-        self._handler.dispatcher.requeue(lease, self._ticket, self, not_before=not_before, avoid=self._lost)
+        avoid = self._elsewhere(lease.turn.pool) | self._lost
+        self._handler.dispatcher.requeue(lease, self._ticket, self, not_before=not_before, avoid=avoid)
 
     def extra_lines(self, head: ResponseHead) -> list[bytes]:
         """Return what ``_own_headers`` says as lines; an id that the engine tells itself stays."""
@@ -508,17 +517,21 @@ class Turn:
         return True
 
     def _has_others(self, backend: BackendId) -> bool:
+        return bool(self._able() - {backend})
+
+    def _able(self) -> frozenset[BackendId]:
+        """Return the backends that are up and may serve it."""
         pool = self._pool
-        return pool is not None and any(each != backend for each in self._handler.dispatcher.up(pool))
+        return NOWHERE if pool is None else frozenset(self._handler.dispatcher.up(pool)) - self._elsewhere(pool)
 
     def _try_again(self) -> bool:
         """Go to another backend, or where there is none to the same."""
         dispatcher, pool, lease = self._handler.dispatcher, self._pool, self._lease
-        up = set(dispatcher.up(pool)) if pool is not None else set()
-        if not up:
+        able = self._able()
+        if not able:
             return False
         pause_s = 0.0
-        if not up - self._lost:
+        if not able - self._lost:
             self._lost, pause_s = NOWHERE, retries.SAME_PAUSE_S
         if lease is not None:
             self._wait_again(lease, not_before=dispatcher.clock() + pause_s)

@@ -78,8 +78,9 @@ class NodePort:
         return self._node.dispatcher.in_flight(backend) > 0
 
     def has_stand_in(self, backend: BackendId) -> bool:
-        node = self._node
-        return any(other != backend for other in node.dispatcher.up(node.fleet.pool_of(backend)))
+        node, models_of = self._node, self._node.fleet.models_of
+        others = [other for other in node.dispatcher.up(node.fleet.pool_of(backend)) if other != backend]
+        return bool(others) and {name for other in others for name in models_of(other)}.issuperset(models_of(backend))
 
     async def leave(self, backend: BackendId) -> None:
         node = self._node

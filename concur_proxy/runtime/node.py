@@ -66,6 +66,7 @@ class Node:
             on_overloaded=self._on_overloaded,
             on_lost=self._on_lost,
         )
+        self.handler.strangers = self.fleet.strangers
         self.doorkeeper = Doorkeeper(settings.auth) if settings.auth.is_on else None
         self.handler.access = self.doorkeeper.access if self.doorkeeper is not None else None
         self.batches = BatchService(settings, self.handler) if settings.batch.store is not None else None

@@ -1366,3 +1366,15 @@ def test_the_facts_of_a_turn_travel_with_its_lease():
     facts = turn("agent", body_bytes=77)
     result = stand.gate.arrive(facts, now=1.5)
     assert (result.lease.turn, result.lease.session, result.lease.arrived_at) == (facts, key("agent"), 1.5)
+
+
+@pytest.mark.parametrize("event", [BackendEvent.LOST, BackendEvent.DRAINING])
+def test_who_waits_for_a_backend_alone_is_refused_when_that_is_gone_and_others_wait_on(event):
+    stand = Stand(1, 1)
+    stand.arrive("on a", avoid=frozenset({B}))
+    stand.arrive("on b", avoid=frozenset({A}))
+    stand.arrive("picky", avoid=frozenset({A}))
+    stand.arrive("any")
+    assert stand.event(B, event) == ["picky"]
+    assert stand.refused["picky"] is RefusalReason.NO_BACKEND
+    assert stand.finish("on a", reason=FinishReason.STOP) == ["any"]

@@ -143,6 +143,20 @@ def test_pools_are_exactly_what_shared_models_connect(served, removed):
         assert _connected([left[member] for member in members if left[member] is not None] or [()])
 
 
+@given(st.dictionaries(st.sampled_from("abcd"), lists, max_size=4), st.sets(st.sampled_from("abcd")))
+def test_strangers_are_exactly_those_of_the_pool_that_list_models_without_this_one(served, removed):
+    of = fleet(**served)
+    kept = of.strangers
+    for backend in removed:
+        of.remove(BackendId(backend))
+    left = {backend: names for backend, names in served.items() if backend not in removed and names is not None}
+    wanted = {}
+    for name in set().union(*left.values()):
+        pool = [backend for backend in left if of.pool_of(BackendId(backend)) == of.resolve(name)]
+        wanted[name] = {backend for backend in pool if name not in left[backend] and left[backend]}
+    assert kept == {name: strangers for name, strangers in wanted.items() if strangers}
+
+
 def _connected(sets):
     reached, rest = set(sets[0]), sets[1:]
     while touching := [names for names in rest if names & reached]:

@@ -59,6 +59,9 @@ class BackendReport(Report):
     held: int | None = Field(None, description="Turns that wait for it, or for others of its pool.")
     footprint_tokens: float = Field(description="Tokens of KV that its active sessions occupy.")
     capacity_tokens: float | None = Field(None, description="Tokens that its KV cache holds.")
+    recent_hit_rate: float | None = Field(
+        None, description="Cached over processed prompt tokens in the last 50 turns, 0 to 1; null: answers do not tell."
+    )
     keepalive_s: float | None = Field(None, description="Idle connections to it are dropped after this.")
     connection_retries: int = Field(0, description="Requests sent again because an idle connection had been closed.")
     signals: SignalsReport

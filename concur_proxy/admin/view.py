@@ -22,7 +22,7 @@ BATCH = {
 _LEGEND = (
     "active: sessions with a place, of the window. KV tokens: what they occupy, of what the cache holds; of the "
     "window where that counts tokens. "
-    "usage, queued: as the engine says now. hits: share of prompt tokens that were cached."
+    "usage, queued: as the engine says now. hits: share of the prompt tokens of the last 50 turns that were cached."
 )
 
 
@@ -60,9 +60,9 @@ def _row(backend: BackendReport) -> Iterator[str]:
     yield count_words(backend.active) if in_tokens else f"{count_words(backend.active)} of {window}"
     yield count_words(backend.held)
     yield f"{count_words(backend.footprint_tokens)} of {window if in_tokens else count_words(backend.capacity_tokens)}"
-    yield share_words(signals.kv_usage)
-    yield share_words(signals.hit_rate)
-    yield count_words(signals.waiting)
+    yield share_words(None if signals.stale else signals.kv_usage)
+    yield share_words(signals.hit_rate if backend.recent_hit_rate is None else backend.recent_hit_rate)
+    yield count_words(None if signals.stale else signals.waiting)
 
 
 def _remarks(status: StatusReport) -> Iterator[str]:

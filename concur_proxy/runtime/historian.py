@@ -60,17 +60,17 @@ class Historian:
 
     def _moment(self, books: BackendSnapshot, regulator: Regulator, now: float) -> Moment:
         rates = self._meters[books.id].read(self._counters(books.id, regulator.tracker.latest), now=now)
-        law = regulator.law.snapshot()
+        law, takes_turns = regulator.law.snapshot(), books.up  # what one that takes none could hold is no room
         return Moment(
-            window_sessions=books.window if books.unit is Unit.SESSIONS else UNKNOWN,
-            window_tokens=books.window if books.unit is Unit.TOKENS else UNKNOWN,
+            window_sessions=books.window if takes_turns and books.unit is Unit.SESSIONS else UNKNOWN,
+            window_tokens=books.window if takes_turns and books.unit is Unit.TOKENS else UNKNOWN,
             active=books.active,
             running=books.running,
             held=books.held,
             queued=_number(regulator.signals.waiting),
             footprint_tokens=books.footprint_tokens,
-            capacity_tokens=_number(books.capacity_tokens),
-            kv_usage=_usage(regulator, now),
+            capacity_tokens=_number(books.capacity_tokens) if takes_turns else UNKNOWN,
+            kv_usage=_usage(regulator, now) if takes_turns else UNKNOWN,
             queried_tokens_per_s=rates.queried,
             hit_tokens_per_s=rates.hit,
             prompt_tokens_per_s=rates.prompt,

@@ -104,6 +104,7 @@ class Operations:
             idle=books.idle,
             footprint_tokens=books.footprint_tokens,
             capacity_tokens=books.capacity_tokens,
+            recent_hit_rate=node.metrics.spent(books.id).recent_hit_rate,
             keepalive_s=node.settings.upstream.keepalive_s,
             connection_retries=node.pools[books.id].retries,
             signals=self._signals(node.loop.signals(books.id), control),

@@ -91,6 +91,16 @@ def test_a_window_of_tokens_is_set_against_tokens():
     assert ["gpu:8000", "up", "4", "5", "41k of 125k", "12%", "88%", "0"] in rows
 
 
+def test_hits_are_those_of_many_turns_and_old_samples_say_nothing_of_now():
+    old = SignalsReport(age_s=60, stale=True, kv_usage=0.12, hit_rate=0.0, waiting=7)
+    backend = STATUS.backends[0].model_copy(update={"recent_hit_rate": 0.79, "signals": old})
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(render(STATUS.model_copy(update={"backends": [backend]})))
+    rows = [re.split(r"  +", line.strip()) for line in captured.get().splitlines()]
+    assert ["gpu:8000", "up", "4 of 12", "5", "41k of 131k", "?", "79%", "?"] in rows
+
+
 def test_the_table_shows_every_backend_and_why():
     console = Console(width=80)
     with console.capture() as captured:

@@ -97,6 +97,19 @@ def test_a_window_of_tokens_is_no_window_of_sessions(clock):
     assert moment.window_tokens > 0
 
 
+def test_what_a_backend_could_hold_that_takes_no_turns_is_no_room(clock):
+    there = recorded(clock, lambda node: node.loop.scraped(sample(99.0, capacity_tokens=500)))
+    assert (there.window_sessions, there.capacity_tokens) == (3, 500)
+
+    def lost(node):
+        node.loop.scraped(sample(109.0, capacity_tokens=500))
+        node.dispatcher.backend_event(NAME, BackendEvent.LOST)
+
+    gone = recorded(clock, lost)
+    assert all(math.isnan(value) for value in (gone.window_sessions, gone.capacity_tokens))
+    assert gone.active == 0
+
+
 def test_rates_are_those_of_the_engines_counters(clock):
     def happens(node):
         node.loop.scraped(sample(99.0, prefix_queries=0, prefix_hits=0, generation_tokens=0, prompt_tokens=0))

@@ -202,6 +202,7 @@ def test_of_many_backends_those_in_trouble_are_shown_first(engine, open_page):
         rows, answers = page.locator("#backends tr"), engine.removeprefix("http://")
         expect(page.locator("#trouble")).to_contain_text("14 of 15 backends take no turns: 127.0.0.1:1 is lost (")
         expect(page.locator("#trouble")).to_contain_text("and 11 more.")
+        expect(page.locator("#tile-active")).to_contain_text("0 of 4")  # not of 60: nobody can go to the lost ones
         expect(rows).to_have_count(12)
         expect(page.locator("#backends")).not_to_contain_text(answers)
         page.get_by_role("button", name="Show all 15").click()

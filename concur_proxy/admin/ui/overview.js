@@ -26,6 +26,8 @@ function showTile(id, main, beside, sub, part) {
   if (bar) fill(bar, part);
 }
 
+/** Those that take turns, where any does: what others could hold is no room for anybody. */
+const taking = (backends) => (backends.some((one) => one.state === "up") ? backends.filter((one) => one.state === "up") : backends);
 const inTokens = (backends) => backends.some((backend) => backend.unit === "tokens");
 /** The windows together; null where one is unlimited, or there is none. */
 const windowOf = (backends) => (backends.length && backends.every((one) => known(one.window)) ? total(backends.map((one) => one.window)) : null);
@@ -41,12 +43,12 @@ function usageOf(backends) {
 function showFigures(status) {
   const backends = status.backends;
   const active = total(backends.map((one) => one.active)) ?? 0;
-  const window = windowOf(backends);
+  const window = windowOf(taking(backends));
   const tokens = total(backends.map((one) => one.footprint_tokens));
   if (inTokens(backends)) showTile("active", count(active), "", `${count(tokens)} of ${known(window) ? count(window) : "any number of"} tokens`, tokens / window);
   else showTile("active", count(active), known(window) ? `of ${count(Math.floor(window))}` : "of any number", `${plural(total(backends.map((one) => one.running)) ?? 0, "turn runs", "turns run")} now`, active / window);
   showTile("held", count(status.held), "", status.held ? `the first for ${duration(status.longest_wait_s)}` : "nobody waits");
-  const usage = usageOf(backends);
+  const usage = usageOf(taking(backends));
   showTile("usage", share(usage), "", "of running requests; contexts of idle agents count as free", usage);
   const { finished = 0, refused = 0, abandoned = 0 } = status.turns;
   showTile("turns", count(finished), "", `${refused} refused, ${abandoned} given up by clients`);

@@ -6,7 +6,7 @@ const row = (...cells) => el("tr", { role: "row" }, ...cells);
 const STATES = { up: "good", resting: "warn", asleep: "warn", warming: "warn", draining: "warn", lost: "bad" };
 
 function makeBackend(one) {
-  const kv = cell("KV tokens", "", el("span"), meter("violet"));
+  const kv = cell("KV tokens", "", el("span", { class: "whole" }), meter("violet"));
   const active = cell("Active of window", "", el("span"), meter("blue"));
   const drain = el("button", { type: "button", onclick: () => drainBackend(one.name, drain.dataset.drained !== "yes") });
   const remove = el("button", { type: "button", onclick: () => removeBackend(one.name) }, "Remove");
@@ -26,17 +26,19 @@ function updateBackend(line, one) {
   say(state.children[0], one.state);
   state.children[0].className = `tag ${STATES[one.state] ?? ""}`;
   const age = signals.stale ? (known(signals.age_s) ? `metrics ${duration(signals.age_s)} old` : "no metrics yet") : null;
-  say(state.children[1], [one.problem, signals.problem, age].filter(Boolean).join("; "));
+  const unread = one.problem && signals.problem?.endsWith(one.problem) ? null : signals.problem; // the same is said once
+  say(state.children[1], [one.problem, unread, age].filter(Boolean).join("; "));
   const tokens = one.unit === "tokens";
   const window = known(one.window) ? count(tokens ? one.window : Math.floor(one.window)) : "any";
   say(active.children[0], tokens ? count(one.active) : `${count(one.active)} of ${window}`);
-  fill(active.children[1], tokens ? null : one.active / one.window);
+  fill(active.children[1], one.active / one.window);
+  active.children[1].hidden = tokens;
   say(held, count(one.held));
   say(kv.children[0], `${count(one.footprint_tokens)} of ${tokens ? window : count(one.capacity_tokens)}`);
   fill(kv.children[1], one.footprint_tokens / (tokens ? one.window : one.capacity_tokens));
-  say(usage, share(signals.kv_usage));
-  say(hits, share(signals.hit_rate));
-  say(queued, count(signals.waiting));
+  say(usage, share(signals.stale ? null : signals.kv_usage));
+  say(hits, share(one.recent_hit_rate ?? signals.hit_rate));
+  say(queued, count(signals.stale ? null : signals.waiting));
   const [drain, remove] = actions.children;
   const drained = one.state === "draining";
   drain.dataset.drained = drained ? "yes" : "no";

@@ -22,7 +22,7 @@ def not_worth(demand: float) -> str:
 def window(best: Point, context: float, demand: float) -> str:
     point = (
         f"{best.running:.1f} sessions running and {best.thinking:.1f} in tool calls, of {context:.0f} tokens each, do "
-        f"{best.rate:.2f} turns/s, and returning turns find {best.hit_rate:.0%} of their context"
+        f"{best.rate:.2f} turns/s, and turns that come back to their place find {best.hit_rate:.0%} of their context"
     )
     if best.window >= demand:
         return f"{point}; the {demand:.0f} sessions that are here are fewer"

@@ -74,9 +74,9 @@ class Beginning:
         return True
 
     def go_on(self, part: memoryview, talk: list[Message]) -> None:
+        self.talk = telling([*self.talk, *talk])
         self.parts.append(part)
         self.length += len(part)
-        self.talk = telling([*self.talk, *talk])
 
     def fields(self) -> dict[str, Any]:
         """Return what is there beside the conversation that goes on."""
@@ -131,13 +131,13 @@ def _first(body: bytes) -> Beginning | None:
     closed = b"".join((memoryview(body)[:end], CLOSED))
     try:
         found = _read_beginning(closed)
+        for name in TALKS:
+            talk: list[Message] | None = getattr(found, name)
+            if talk and _is_mark(talk[-1]):
+                setattr(found, name, None)
+                return Beginning(memoryview(closed)[:end], found, name, talk[:-1])
     except UNFIT:
-        return None
-    for name in TALKS:
-        talk: list[Message] | None = getattr(found, name)
-        if talk and _is_mark(talk[-1]):
-            setattr(found, name, None)
-            return Beginning(memoryview(closed)[:end], found, name, talk[:-1])
+        pass
     return None
 
 
@@ -150,10 +150,10 @@ def _read_on(beginning: Beginning, body: bytes) -> None:
     closed = b"".join((OPENED, memoryview(body)[start:end], CLOSED))
     try:
         talk: list[Message] = _read_rest(closed).continued
+        if _is_mark(talk[-1]):
+            beginning.go_on(memoryview(closed)[len(OPENED) : len(closed) - len(CLOSED)], talk[1:-1])
     except UNFIT:
         return
-    if _is_mark(talk[-1]):
-        beginning.go_on(memoryview(closed)[len(OPENED) : len(closed) - len(CLOSED)], talk[1:-1])
 
 
 def _with_rest(beginning: Beginning, body: bytes) -> dict[str, Any] | None:

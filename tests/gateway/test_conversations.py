@@ -150,6 +150,21 @@ def test_media_count_whether_they_were_there_before_or_came_now(skims):
     assert not skims
 
 
+@pytest.mark.parametrize(
+    "message", [b'{"role":"\xff"}', b'{"role":1e999}', b'{"content":["\xff"]}', b'{"source":"\xed\xa0"}']
+)
+@pytest.mark.parametrize("growth", [0, GROWTH])
+def test_what_only_a_full_reading_notices_breaks_nothing(message, growth, monkeypatch):
+    """Bytes that are no UTF-8, a number that no float can hold: in what began, and in what came to it."""
+    monkeypatch.setattr(conversations, "GROWTH", growth)
+    known, good = Conversations(), chat([SYSTEM, *texts(6)])
+    bad = good.replace(b"]}", b",%b,%b]}" % (message, b",".join([b'{"role":"user"}'] * 3)))
+    worse = bad.replace(b'"system"', b'"\xff"')
+    for body in (good, bad, bad, worse, worse, good):
+        found = read(known, body)
+        assert (found.media_bytes, found.model) == (0, None)
+
+
 @pytest.mark.parametrize("name", ["messages", "input"])
 @pytest.mark.parametrize("separators", [COMPACT, SPACED])
 def test_what_was_read_is_not_read_again(name, separators, skims):

@@ -26,6 +26,11 @@ app = typer.Typer(
     epilog="Start with: concur-proxy demo. Every setting: config.example.yaml.",
 )
 
+AdminToken = Annotated[
+    str | None,
+    typer.Option(envvar="CONCUR_SERVER__ADMIN_TOKEN", help="Admin token, where one is set.", show_default=False),
+]
+
 USAGE = 2
 """Exit status where the command line or the configuration is wrong."""
 
@@ -226,10 +231,7 @@ def keygen(
 @app.command()
 def status(
     url: Annotated[str, typer.Argument(metavar="[URL]", help="Where the proxy listens.")] = "http://127.0.0.1:8080",
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="CONCUR_SERVER__ADMIN_TOKEN", help="Admin token, where one is set.", show_default=False),
-    ] = None,
+    token: AdminToken = None,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Go on showing it, with the last hour and who waits, until Ctrl-C.")
     ] = False,
@@ -254,10 +256,7 @@ def status(
 @app.command()
 def doctor(
     url: Annotated[str, typer.Argument(metavar="URL", help="A proxy, or an engine.", show_default=False)],
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="CONCUR_SERVER__ADMIN_TOKEN", help="Admin token, where one is set.", show_default=False),
-    ] = None,
+    token: AdminToken = None,
     api_key: Annotated[
         str | None,
         typer.Option(envvar="OPENAI_API_KEY", help="What the engines ask for, if anything.", show_default=False),
@@ -295,10 +294,7 @@ def plot(
     ] = "http://127.0.0.1:8080",
     backend: Annotated[str | None, typer.Option(help="One backend. Default: all together.")] = None,
     span: Annotated[str, typer.Option(help="How far back: 30m, 6h or 24h at most.")] = "24h",
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="CONCUR_SERVER__ADMIN_TOKEN", help="Admin token, where one is set.", show_default=False),
-    ] = None,
+    token: AdminToken = None,
 ) -> None:
     """Draw a running proxy's history: window, active sessions, usage, hit rate, tokens. Needs the extra plot.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,3 @@ def best(summaries: Sequence[Summary]) -> Summary:
 
 def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(statistics.fmean(math.log(value) for value in values))
-
-
-Compared = Mapping[str, Sequence[Summary]]
-"""Scenario to its arms."""

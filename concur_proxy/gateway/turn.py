@@ -331,7 +331,8 @@ class Turn:
             self.on_failure(Failure.CONNECT, "the backend was removed")
             return
         body = exchange.body if self._rest is None else self._rest
-        if pool.priority_sign and self._lease is not None and self._lease.turn.urgency:
+        # SGLang, which serves higher ones first, puts turns without one behind all others: there zero has to be told.
+        if pool.priority_sign and self._lease is not None and (self._lease.turn.urgency or pool.priority_sign > 0):
             body = hints.with_priority(body, pool.priority_sign * self._lease.turn.urgency)
         self._follows = self._route.kind in STATEFUL and self._concerns_background()
         plain = self._wants_event or self._stream is not None or self._follows

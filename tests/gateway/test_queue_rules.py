@@ -162,6 +162,7 @@ def test_batch_work_that_waits_is_held_back_and_goes_on_by_itself_when_answers_a
         (1, b"x-concur-cold: 1\r\n", b'{"model":"m"}', b'{"priority":-1,"model":"m"}'),
         (-1, b"x-concur-cold: 1\r\n", b'{"model":"m"}', b'{"priority":1,"model":"m"}'),
         (-1, b"", b'{"model":"m"}', b'{"model":"m"}'),
+        (1, b"", b'{"model":"m"}', b'{"priority":0,"model":"m"}'),
         (-1, b"", b'{"model":"m", "priority": 3}', b'{"model":"m", "priority": 3}'),
         (1, b"", b'{"model":"m", "priority": 3}', b'{"model":"m","priority":-3}'),
         (0, b"x-smg-priority: 5\r\n", b'{"model":"m"}', b'{"model":"m"}'),

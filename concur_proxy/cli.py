@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,7 +73,7 @@ def serve(
         typer.Option(metavar="URL", help="An engine's base URL. Repeat it for several interchangeable engines."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", envvar="CONCUR_CONFIG", help="YAML file with settings.")
+        list[Path] | None, typer.Option(metavar="FILE", help="YAML file with settings. Else CONCUR_CONFIG names it.")
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0 for all. Default: 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one. Default: 8080.")] = None,
@@ -128,7 +129,7 @@ def serve(
         "log.level": log_level,
         "log.format": log_format,
     }
-    settings = load(config, flags={path: value for path, value in flags.items() if value is not None})
+    settings = load(_one_file(config or []), flags={path: value for path, value in flags.items() if value is not None})
     options = _vllm_options(vllm, engine_flags or [])
     if not settings.backends and not settings.fleet.finds_backends and options is None:
         raise ConfigError(NO_ENGINE)
@@ -137,6 +138,13 @@ def serve(
     from concur_proxy.runtime import serve as run
 
     sys.exit(run(settings, vllm=options, workers=workers, announce=functools.partial(print, flush=True)))
+
+
+def _one_file(named: list[Path]) -> Path | None:
+    if len(named) > 1:
+        raise ConfigError("--config is given twice: all settings that are not flags or variables stand in one file")
+    from_environment = os.environ.get("CONCUR_CONFIG")
+    return named[0] if named else Path(from_environment) if from_environment else None
 
 
 def _may_have_workers(settings: Settings, vllm: VllmOptions | None) -> None:
@@ -255,7 +263,7 @@ def status(
 
 @app.command()
 def doctor(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A proxy, or an engine.", show_default=False)],
+    url: Annotated[str, typer.Argument(metavar="[URL]", help="A proxy, or an engine.")] = "http://127.0.0.1:8080",
     token: AdminToken = None,
     api_key: Annotated[
         str | None,

@@ -91,6 +91,7 @@ def test_serve_without_an_engine_shows_how_to_name_one():
         (["localhost:8000"], "unexpected argument localhost:8000; did you mean --backend http://localhost:8000?"),
         (["--backend", "http://a", "--", "--max-model-len", "9"], "engine flags go with --vllm MODEL"),
         (["--config", "none.yaml"], "none.yaml: cannot be read"),
+        (["--config", "none.yaml", "--config", "other.yaml"], "--config is given twice"),
         (["--vllm", ""], "--vllm names no model"),
         (["--bakend", "http://a"], "No such option: --bakend"),
     ],

@@ -23,7 +23,7 @@ from concur_proxy.sim.arms import arm
 from concur_proxy.sim.profiles import PROFILES
 from concur_proxy.sim.scenario import Scenario
 from tests.state.redis import RedisServer
-from tests.state.world import ReplicatedWorld, figures
+from tests.state.world import DELAY_S, ReplicatedWorld, figures
 
 SPEED = 4.0
 """Of the engine, beside the ``laptop`` that it stands for."""
@@ -56,7 +56,8 @@ def scenario(scale: int) -> Scenario:
 def run(client: Redis, replicas: int, seed: int, options: argparse.Namespace) -> Run:
     what, law = scenario(options.scale), arm(options.law)
     policy = GatePolicy(**{**what.gate, **law.gate, "order": options.order})
-    world = ReplicatedWorld(what, law, policy, client=client, count=replicas, seed=seed)
+    delay_s = options.delay_ms / 1000
+    world = ReplicatedWorld(what, law, policy, client=client, count=replicas, seed=seed, delay_s=lambda: delay_s)
     found = figures(world)
     counts = world.counts()
     return Run(found.useful_tokens_per_s, found.hit_rate, counts["paused"], counts["reclaimed"])
@@ -67,6 +68,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--scale", type=int, default=1, help="so many times the agents and the cache")
+    parser.add_argument("--delay-ms", type=float, default=1000 * DELAY_S, help="from a replica to Redis, and back")
     parser.add_argument("--law", default="meanfield")
     parser.add_argument("--order", default=GatePolicy().order)
     options = parser.parse_args()

@@ -161,6 +161,12 @@ class Handler:
             logger.exception("a request could not be started")
             turn.fail()
 
+    def leave(self, backend: BackendId) -> None:
+        """An engine has been put to sleep: what it has not begun to answer goes elsewhere, or waits for it to wake."""
+        for turn in list(self.turns):
+            if turn.backend == backend:
+                turn.leave_backend()
+
     def _finish_background(
         self, lease: Lease, outcome: Outcome, usage: Usage | None, reason: FinishReason | None
     ) -> None:

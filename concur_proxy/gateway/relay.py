@@ -184,6 +184,8 @@ class Relay:
         if self._mode is CHUNKS:
             out = lines.chunk(out) + lines.last_chunk(trailers) if end else lines.chunk(out)
         if not self.started:
+            if not out and not end:
+                return  # vLLM sends the head of a stream long before its first token: until then another may answer
             self.started = True
             out, self._pending = self._pending + out, b""
         if out:

@@ -123,6 +123,11 @@ class Turn:
         self._tries = 0
         self._wants_event = False
 
+    @property
+    def backend(self) -> BackendId | None:
+        """Where it runs."""
+        return self._backend
+
     # ingress, identify, gate
 
     def start(self) -> None:
@@ -464,7 +469,8 @@ class Turn:
     def on_failure(self, failure: Failure, detail: str) -> None:
         relay, backend = self._relay, self._backend
         assert backend is not None
-        if failure in (Failure.CONNECT, Failure.LOST_EARLY):
+        is_early = failure is Failure.LOST and relay is not None and not relay.started
+        if is_early or failure in (Failure.CONNECT, Failure.LOST_EARLY):
             self._lost |= {backend}
             self._failures += 1
             self._handler.on_lost(backend)
@@ -489,6 +495,16 @@ class Turn:
         if failure is not Failure.CONNECT and not self._may_repeat():
             return False
         return handler.retries.take(handler.begun)
+
+    def leave_backend(self) -> None:
+        """Its engine has been put to sleep: if nothing has come from there and others may answer, one of them does."""
+        call, relay, handler = self._call, self._relay, self._handler
+        if call is None or relay is None or relay.started or handler.shutting_down or self._tries + 1 >= MAX_TRIES:
+            return
+        if self._able() and self._may_repeat():
+            call.abort()
+            self._tries += 1
+            self._try_again()
 
     def _may_repeat(self) -> bool:
         generation = self._handler.settings.retry_generation

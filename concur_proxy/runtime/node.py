@@ -93,7 +93,7 @@ class Node:
             period_s=settings.control.scrape_interval_s,
             clock=self.clock,
             bounds=policy.window_bounds(settings.control),
-            on_sleep=lambda backend, asleep: self.health.sleeping(backend, asleep=asleep),
+            on_sleep=self._on_sleep,
             on_move=self._on_move,
         )
         account = Account(self.metrics.tallies, self.access_log, self.loop, self.health, self.replicas)
@@ -180,6 +180,11 @@ class Node:
         if (regulator := self.loop.regulator(backend)) is not None:
             unit, reason = regulator.law.unit.value, regulator.verdict.reason
             self._decisions.moved(backend, before, after, unit=unit, reason=reason)
+
+    def _on_sleep(self, backend: BackendId, asleep: bool) -> None:  # noqa: FBT001
+        self.health.sleeping(backend, asleep=asleep)
+        if asleep and self.dispatcher.in_flight(backend):
+            self.handler.leave(backend)
 
     def _on_scrape(self, scrape: Scrape) -> None:
         self.metrics.scraped(scrape.backend, failed=scrape.sample is None)

@@ -47,7 +47,7 @@ MAX_QUOTED_BYTES: Final = 2000
 REFUSALS: Final[dict[RefusalReason, tuple[type[TurnRefusedError], str]]] = {
     RefusalReason.QUEUE_TIMEOUT: (QueueTimeoutError, "The turn waited for a place for as long as it may."),
     RefusalReason.QUEUE_FULL: (QueueFullError, "The window is full and so is the queue in front of it."),
-    RefusalReason.NO_BACKEND: (NoBackendError, "No healthy backend serves this model now."),
+    RefusalReason.NO_BACKEND: (NoBackendError, "No healthy backend serves this model now; GET /readyz says why."),
     RefusalReason.SHUTTING_DOWN: (ShuttingDownError, "The proxy is shutting down."),
     RefusalReason.CUT_OFF: (CutOffError, "This replica of the proxy is cut off from the others: ask again."),
     RefusalReason.TOO_MANY_SESSIONS: (

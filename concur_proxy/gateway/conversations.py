@@ -34,7 +34,7 @@ SECRET: Final = secrets.token_hex(16)
 TALK: Final = list[Message] | None | msgspec.UnsetType
 Rest: Final = msgspec.defstruct(
     "Rest",
-    [("continued", list[Message], []), *((name, TALK, msgspec.UNSET) for name in TALKS)],
+    [("continued", list[Message], []), *[(name, TALK, msgspec.UNSET) for name in TALKS]],
     bases=(Body,),
     rename={"continued": SECRET},
 )

@@ -396,6 +396,13 @@ class Gate:
         line = pool.line if pool is not None else None
         return demand.of(state, self._waiting.turns.values(), line, self._ledger, now=now)
 
+    def has_room(self, pool: PoolId) -> bool:
+        """Tell whether a turn of a session that nobody knows would hardly be held: nobody is, and a usual one fits."""
+        state = self._pools.get(pool)
+        if state is None or self._waiting.turns:
+            return state is None
+        return any(backend.up and backend.fits(math.ceil(backend.one)) for backend in state.backends.values())
+
     def pool_of(self, backend: BackendId) -> PoolId | None:
         """Return the pool of a backend, None where it is not here."""
         return next((state.pool for state in self._pools.backends() if state.id == backend), None)
@@ -441,6 +448,7 @@ class Gate:
             sessions.keep(session)
         origin = next((each for each in self._pools.backends() if each.id == state.origin), None)
         handover.learn(session, state, origin, now=now)
+        self._intake.came_back(session)
         if origin is not None:
             origin.set_window(origin.window + place)
         if origin is None or not origin.up or session.place is not None or session.running:

@@ -84,7 +84,7 @@ def learn(session: Session, state: SessionState, origin: Backend | None, *, now:
         session.finish_reason = state.finish_reason
         session.goes_on_after_stop = state.goes_on_after_stop
         session.think = _think_time(state.think)
-        if state.idle_s is not None and not session.running and not session.held:
+        if state.idle_s is not None:
             session.left_at = now - state.idle_s
             session.finished_at = session.left_at
     if session.origin is None and origin is not None:

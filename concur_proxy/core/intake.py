@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
 from concur_proxy.core.places import Places
@@ -47,6 +48,12 @@ class Intake:
             wait = min(wait, READ_TIMEOUT_SHARE * facts.read_timeout_s)
         think = _think_time(session, now) if session.left_at is not None else None
         return Turn(ticket, facts, session, now, first, now + wait, avoid, think)
+
+    def came_back(self, session: Session) -> None:
+        """Learn how long its agent was away, where the turn was here before what others know of the session."""
+        turn = next(chain(session.held.values(), session.running), None)
+        if turn is not None and session.left_at is not None:
+            turn.think_s = _think_time(session, turn.arrived_at)
 
     def forget_surplus(self) -> bool:
         """Keep the number of sessions within its bound; True where a place has become free by that."""

@@ -1,8 +1,10 @@
 """Which sessions are ours. A session belongs to the replica that its last turn came to.
 
 A turn of a session that is ours goes on at once; Redis is told, and nobody waits for that. Any other turn asks Redis,
-which makes the session ours unless it is busy elsewhere. No turn waits for that longer than ``PATIENCE_S``: it goes on
-as one of a session that is new here, and what Redis answers later is taken in then.
+which makes the session ours unless it is busy elsewhere. No turn waits for that longer than ``PATIENCE_S`` where there
+is room for it: it goes on as one of a session that is new here, and what Redis answers later is taken in then. One that
+would be held in any case has nothing to gain by that, and might be let in at once with what Redis knows of it; in line
+as one of a new session it would have places taken from others, and contexts with them. It waits a little longer.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from concur_proxy.state.ports import Door
 from concur_proxy.state.reports import dump_session, load_session, name_of, pool_and_key
 
 PATIENCE_S = 0.005
+HELD_PATIENCE_S = 0.25
+"""Of a turn that would be held; longer than a Redis that does answer takes."""
 KEEP_MS = 3_600_000
 """A session that has not been heard of for this long is forgotten."""
 
@@ -84,6 +88,9 @@ class Owners:
         claim = _Claim(self, turn.pool, turn.session, turn, then)
         claim.start()
         self._link.send(["claim", name_of(turn.pool, turn.session), KEEP_MS, self._newest_sync()], claim.answered)
+
+    def has_room(self, pool: PoolId) -> bool:
+        return self._door.gate.has_room(pool)
 
     # what the proxy tells
 
@@ -227,6 +234,13 @@ class _Claim:
         self._timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._too_late)
 
     def _too_late(self) -> None:
+        if self._owners.has_room(self._pool):
+            self._leave()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(HELD_PATIENCE_S - PATIENCE_S, self._leave)
+
+    def _leave(self) -> None:
+        """Go on without an answer."""
         self._owners.late += 1
         self._go_on(guest=False)
 

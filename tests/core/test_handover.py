@@ -203,3 +203,28 @@ def test_an_idle_place_is_given_up_for_another_replica_only_where_that_lets_some
     for running in (30, 0):  # it was busy before
         stand.note(stand.gate.set_share(A, 2.0, elsewhere=running, **share))
     assert told == lost
+
+
+@pytest.mark.parametrize("room", [1, 2], ids=["held", "running"])
+def test_how_long_an_agent_was_away_is_learned_from_a_turn_that_comes_before_its_session(room):
+    here, there = Stand(1, capacity=20_000), Stand(room, capacity=20_000, max_wait_s=600)
+    here.arrive("s", tokens=900)
+    here.finish("s", prompt=900, completion=100)
+    there.arrive("other")
+    here.wait(3)
+    there.arrive("s", tokens=1000)
+    there.wait(1)
+    state = here.gate.session_state(POOL, key("s"), now=here.now)
+    there.note(there.gate.take_in(state, place=1.0, now=there.now))
+    assert there.gate.session_state(POOL, key("s"), now=there.now).think[0] == 1
+
+
+def test_there_is_room_for_whom_nobody_knows_where_nobody_waits_and_a_usual_session_fits():
+    stand = Stand(1, max_wait_s=600)
+    assert stand.gate.has_room(POOL)
+    stand.arrive("first")
+    assert not stand.gate.has_room(POOL)
+    stand.arrive("held")
+    stand.resize(3)
+    stand.finish("first")
+    assert stand.gate.has_room(POOL)

@@ -10,6 +10,7 @@ import pytest
 from redis import Redis
 
 from concur_proxy.model import SessionKey, TurnFacts
+from concur_proxy.state import owners
 from concur_proxy.state.connect import close, connect
 from concur_proxy.state.link import Link
 from tests.state.cast import POOL, Actor, settle
@@ -100,6 +101,36 @@ def test_a_turn_goes_on_before_redis_answers_and_the_answer_is_taken_in_then(ser
         assert (one.load, other.load) == (1, 1)
         one.sync()
         assert (one.load, other.load) == (0, 1)
+        client.close()
+
+    asyncio.run(play())
+
+
+def test_a_turn_that_would_be_held_waits_for_the_answer_and_rides_its_own_place(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(owners, "HELD_PATIENCE_S", 3600.0)
+
+    async def play() -> None:
+        client = Redis(port=server.port, decode_responses=True)
+        client.set("{test}:heard", client.time()[0] * 1000)
+        client.set("{test}:since", 1)
+        one, other = actors = [Actor(client, "{test}:", name, 2.0) for name in ("one", "other")]
+        settle(actors)
+        for actor, session in ((one, "s"), (other, "t")):
+            actor.arrive(session)
+            settle(actors)
+        one.finish(next(iter(one.door.leases)))
+        await asyncio.sleep(0)
+        settle(actors)
+
+        other.arrive("s")
+        for _ in range(8):
+            await asyncio.sleep(0)
+        assert (other.door.held, len(other.door.leases), other.replica.owners.late) == (0, 1, 0)  # it is in no line
+        other.courier.go()
+        assert (other.door.held, len(other.door.leases), other.replica.owners.moved) == (0, 2, 1)
         client.close()
 
     asyncio.run(play())

@@ -120,3 +120,15 @@ def test_units_do_not_matter_for_who_has_most_room():
     stand = Stand(10, 20, unit=SESSIONS)
     counts = [stand.arrive(f"s{number}").lease.backend for number in range(30)]
     assert (counts.count(A), counts.count(B)) == (10, 20)
+
+
+@pytest.mark.parametrize("capacity", [1e6, None])
+def test_a_context_that_may_be_alive_is_gone_back_to_although_others_have_more_room(capacity):
+    stand = Stand(10, 10, capacity=capacity, lease_min_s=1, lease_max_s=1)
+    home = stand.run("agent").lease.backend
+    stand.wait(5)
+    for name in ("x", "y", "z"):
+        stand.arrive(name)
+    active = {backend.id: backend.active for backend in stand.books.backends.values()}
+    assert active.pop(home) > max(active.values())
+    assert stand.run("agent").lease.backend == home

@@ -17,6 +17,7 @@ from concur_proxy.bench.player import PlayOptions, play
 from concur_proxy.bench.report import Report
 from concur_proxy.bench.vocabulary import learn
 from concur_proxy.bench.workloads import SyntheticAgents
+from concur_proxy.doctor import questions
 from concur_proxy.doctor.examination import Permissions, examine
 from concur_proxy.engines import sglang as sglang_metrics
 from concur_proxy.engines.base import EngineSample
@@ -189,6 +190,13 @@ def test_the_engines_refusals_pass_unchanged(both: Both, path: str, body: bytes)
     assert shape(proxied.json()) == shape(straight.json())
 
 
+def test_a_session_in_the_body_is_a_session_and_reaches_it(both: Both, proxy: ProxyProcess) -> None:
+    straight, proxied = answers(both, "/v1/chat/completions", {**CHAT, "session_id": "an-agent"})
+    assert shape(proxied) == shape(straight)
+    known = httpx.get(f"{proxy.url}/concur/sessions").json()["sessions"]
+    assert any(session["id"].endswith("an-agent") for session in known)
+
+
 def test_the_openai_client_finds_its_last_turn_in_the_cache(proxy: ProxyProcess, engine: SglangEngine) -> None:
     told: Any = [{"role": "user", "content": " " + " ".join(engine.words[:80])}]
     with OpenAI(base_url=f"{proxy.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S) as client:
@@ -276,7 +284,10 @@ def test_its_page_says_who_runs(both: Both, engine: SglangEngine) -> None:
     until(0, engine, lambda: read(engine).running)
 
 
-def test_the_doctor_finds_nothing_wrong(proxy: ProxyProcess, engine: SglangEngine) -> None:
+def test_the_doctor_finds_nothing_wrong(
+    proxy: ProxyProcess, engine: SglangEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "TIMEOUT_S", PATIENCE_S)
     for url in (engine.url, proxy.url):
         examination = examine(url, Permissions(apart_s=0.1))
         assert examination.findings == ()

@@ -172,9 +172,19 @@ class Backend:
         return len(self.idle) if self.unit is SESSIONS else self._idle_tokens
 
     @property
+    def brim(self) -> float:
+        """What it is full at: the window, or the cache where that is smaller.
+
+        A law that holds nobody gives as much as is active, and more: by windows alone, whoever has most looked emptiest.
+        """
+        limit = self.shadow.limit if self.unit is Unit.TOKENS else None
+        return self.window if limit is None else min(self.window, limit)
+
+    @property
     def fill(self) -> float:
-        """How full the window is; one without end is always empty."""
-        return self.load / self.window if 0.0 < self.window < math.inf else 0.0
+        """How full it is; a window without end is always empty."""
+        brim = self.brim
+        return self.load / brim if 0.0 < brim < math.inf else 0.0
 
     @property
     def room(self) -> float:
@@ -182,7 +192,8 @@ class Backend:
 
         One number, since a hundred of them are sorted for a turn; of two alike, the one goes first that runs less.
         """
-        fill = self.load / self.window if 0.0 < self.window < math.inf else -1.0 / (1.0 + self.load)
+        brim = self.brim
+        fill = self.load / brim if 0.0 < brim < math.inf else -1.0 / (1.0 + self.load)
         return fill + TIE * self.running
 
     @property

@@ -77,6 +77,6 @@ def _put_first(able: list[Backend], prefix_key: int) -> None:
 
 def _is_near(backend: Backend, emptiest: Backend) -> bool:
     """Tell whether a backend is hardly fuller than the emptiest one."""
-    if math.inf in (backend.window, emptiest.window):
+    if math.inf in (backend.brim, emptiest.brim):
         return backend.load <= (1.0 + SPREAD) * emptiest.load + backend.one
-    return backend.load <= (1.0 + SPREAD) * emptiest.fill * backend.window + backend.one
+    return backend.load <= (1.0 + SPREAD) * emptiest.fill * backend.brim + backend.one

@@ -132,3 +132,14 @@ def test_a_context_that_may_be_alive_is_gone_back_to_although_others_have_more_r
     active = {backend.id: backend.active for backend in stand.books.backends.values()}
     assert active.pop(home) > max(active.values())
     assert stand.run("agent").lease.backend == home
+
+
+@given(st.lists(st.integers(1, 8), min_size=20, max_size=60))
+def test_a_law_that_gives_more_than_the_cache_to_whoever_has_most_draws_nobody_there(factors):
+    stand = Stand(*[40_000.0] * 4, unit=TOKENS, capacity=40_000)
+    for number, factor in enumerate(factors):
+        stand.run(f"s{number}", tokens=PROMPT, prompt=PROMPT, cached=0)
+        fullest = max(stand.books.backends.values(), key=lambda backend: backend.footprint_tokens)
+        stand.resize(factor * 40_000.0, backend=fullest.id)
+        footprints = loads(stand, tokens=True)
+        assert max(footprints) <= (1 + TENTH) * min(footprints) + 2 * PROMPT, footprints

@@ -175,7 +175,7 @@ class Backend:
     def brim(self) -> float:
         """What it is full at: the window, or the cache where that is smaller.
 
-        A law that holds nobody gives as much as is active, and more: by windows alone, whoever has most looked emptiest.
+        A law that holds nobody gives as much as is active, and more: by windows alone whoever has most looked emptiest.
         """
         limit = self.shadow.limit if self.unit is Unit.TOKENS else None
         return self.window if limit is None else min(self.window, limit)

@@ -77,13 +77,20 @@ def test_what_nobody_carries_is_answered_too(server: RedisServer, monkeypatch: p
     assert answers == [None]
 
 
+def two_replicas(server: RedisServer, window: float) -> tuple[Redis, list[Actor]]:
+    """Two that know of each other, and may have shares at once."""
+    client = Redis(port=server.port, decode_responses=True)
+    client.set("{test}:heard", client.time()[0] * 1000)
+    client.set("{test}:since", 1)
+    actors = [Actor(client, "{test}:", name, window) for name in ("one", "other")]
+    settle(actors)
+    return client, actors
+
+
 def test_a_turn_goes_on_before_redis_answers_and_the_answer_is_taken_in_then(server: RedisServer) -> None:
     async def play() -> None:
-        client = Redis(port=server.port, decode_responses=True)
-        client.set("{test}:heard", client.time()[0] * 1000)
-        client.set("{test}:since", 1)
-        one, other = actors = [Actor(client, "{test}:", name, 6.0) for name in ("one", "other")]
-        settle(actors)
+        client, actors = two_replicas(server, 6.0)
+        one, other = actors
         one.arrive("s")
         settle(actors)
         one.finish(next(iter(one.door.leases)))
@@ -113,11 +120,8 @@ def test_a_turn_that_would_be_held_waits_for_the_answer_and_rides_its_own_place(
     monkeypatch.setattr(owners, "HELD_PATIENCE_S", 3600.0)
 
     async def play() -> None:
-        client = Redis(port=server.port, decode_responses=True)
-        client.set("{test}:heard", client.time()[0] * 1000)
-        client.set("{test}:since", 1)
-        one, other = actors = [Actor(client, "{test}:", name, 2.0) for name in ("one", "other")]
-        settle(actors)
+        client, actors = two_replicas(server, 2.0)
+        one, other = actors
         for actor, session in ((one, "s"), (other, "t")):
             actor.arrive(session)
             settle(actors)

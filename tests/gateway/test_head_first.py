@@ -1,6 +1,7 @@
 """Engines that send the head of a stream long before its first token, as vLLM does, and fail or fall asleep then."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -38,6 +39,18 @@ async def answers(_seen, wire):
     await wire.send(WHOLE)
 
 
+@contextlib.asynccontextmanager
+async def broken_before_its_first_event(settings):
+    """Ask one engine, which ends after the head, while another is there: the answer, that one, and the proxy."""
+    script = Lazy()
+    async with Engine(script) as one, Engine(answers) as two, Proxy((one,), settings=settings) as proxy:
+        asked = asyncio.create_task(proxy.ask(STREAMED))
+        await until(lambda: one.seen)
+        proxy.add(SECOND, two.url)
+        script.go.set()
+        yield await asked, two, proxy
+
+
 def test_the_head_of_a_stream_leaves_with_its_first_event():
     async def body():
         script = Lazy()
@@ -58,14 +71,7 @@ def test_the_head_of_a_stream_leaves_with_its_first_event():
 @pytest.mark.parametrize("heartbeat_s", [0.0, 30.0])
 def test_a_stream_that_breaks_before_its_first_event_is_answered_by_another_engine(heartbeat_s):
     async def body():
-        script = Lazy()
-        settings = HandlerSettings(heartbeat_s=heartbeat_s)
-        async with Engine(script) as one, Engine(answers) as two, Proxy((one,), settings=settings) as proxy:
-            asked = asyncio.create_task(proxy.ask(STREAMED))
-            await until(lambda: one.seen)
-            proxy.add(SECOND, two.url)
-            script.go.set()
-            answer = await asked
+        async with broken_before_its_first_event(HandlerSettings(heartbeat_s=heartbeat_s)) as (answer, _, proxy):
             assert (answer.status, answer.whole, answer.body) == (200, True, EVENT)
             assert answer.value(b"x-concur-backend") == b"b1"
             assert proxy.lost == ["b0"]
@@ -76,14 +82,7 @@ def test_a_stream_that_breaks_before_its_first_event_is_answered_by_another_engi
 
 def test_where_generation_is_not_repeated_the_client_gets_a_plain_error():
     async def body():
-        script = Lazy()
-        settings = HandlerSettings(retry_generation=False)
-        async with Engine(script) as one, Engine(answers) as two, Proxy((one,), settings=settings) as proxy:
-            asked = asyncio.create_task(proxy.ask(STREAMED))
-            await until(lambda: one.seen)
-            proxy.add(SECOND, two.url)
-            script.go.set()
-            answer = await asked
+        async with broken_before_its_first_event(HandlerSettings(retry_generation=False)) as (answer, two, proxy):
             assert answer.status == 502
             assert b"backend_lost" in answer.body
             assert not two.seen
